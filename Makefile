@@ -92,7 +92,7 @@ fuzz: $(VENVS)/test/installed
 
 fuzz-expressions: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 $(PYTEST_ARGS) \
-		tests/array/test_random_expressions.py tests/array/test_explained_expressions.py
+		tests/graphs/test_random_expressions.py tests/explaining/test_explained_expressions.py
 
 fuzz-export: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 --capture=no $(PYTEST_ARGS) \

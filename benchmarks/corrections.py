@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled import Corrections
-from dask_tiled.reading.correction_plans import Plan
+from dask_tiled.reading.correction_plans import CorrectionPlan
 
 SIG = (256, 256)
 FRAMES = 8
@@ -63,7 +63,7 @@ def case(native: str, n_excluded: int, *, planes: bool) -> tuple[float, float]:
     excluded = np.stack(pixels, axis=1)
     corrections = Corrections(dark, gain, excluded) if planes else Corrections(None, None, excluded)
     dtype = corrections.dtype(tile.dtype)
-    plan = Plan(corrections, [(0, 1, n) for n in SIG], SIG)
+    plan = CorrectionPlan(corrections, [(0, 1, n) for n in SIG], SIG)
     out = np.empty(tile.shape, dtype)
     seconds = median_seconds(lambda: plan.apply(tile, out), REPEATS)
     numpy_seconds = median_seconds(lambda: numpy_formula(corrections, tile, dtype), REPEATS // 10)

@@ -55,11 +55,11 @@ class Timed:
 
     def __init__(self, arr: Any) -> None:
         from dask_tiled.exploring.pictures import Pictures
-        from dask_tiled.exploring.session import Session
+        from dask_tiled.exploring.session import PageSession
 
         self.came = threading.Condition()
         self.messages: list[tuple[float, Any]] = []
-        self.session = Session(Pictures.of(arr, {}), self._take)
+        self.session = PageSession(Pictures.of(arr, {}), self._take)
 
     def _take(self, message: Any) -> None:
         with self.came:
@@ -130,11 +130,11 @@ def of_page(path: str, options: dict[str, Any]) -> None:
 
     from dask_tiled.exploring import server
     from dask_tiled.exploring.pictures import Pictures
-    from dask_tiled.exploring.session import Session
+    from dask_tiled.exploring.session import PageSession
 
     pictures = Pictures.of(path, options)
     sock = server._listening(0)  # noqa: SLF001
-    app = server.app_of(lambda send: Session(pictures, send), "token")
+    app = server.app_of(lambda send: PageSession(pictures, send), "token")
     one = uvicorn.Server(server.configured(app))
     thread = threading.Thread(target=one.run, kwargs={"sockets": [sock]})
     thread.start()

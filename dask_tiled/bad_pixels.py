@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import compute
 
-from dask_tiled.array.tile_functions import reducible
-from dask_tiled.array.tiled_array import description_of
 from dask_tiled.errors import TilingError, check_whole
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.indexing import Array
+from dask_tiled.opened.tile_functions import reducible
+from dask_tiled.opened.tiled_array import description_of
 from dask_tiled.sampling import sampled
 
 Bools = npt.NDArray[np.bool_]

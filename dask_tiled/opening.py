@@ -10,9 +10,6 @@ from typing import Any
 import dask.array as da
 import numpy.typing as npt
 
-from dask_tiled.array.building import build
-from dask_tiled.array.inputs import ARRAYS, as_array, is_array
-from dask_tiled.array.tiled_array import TiledArray, description_of
 from dask_tiled.describing import Path, describe, is_settled, scheme_for, warn_of
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.formats.describing import from_the_root
@@ -20,7 +17,10 @@ from dask_tiled.model.calibration import Calibrations
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
 from dask_tiled.model.growth import Sample
-from dask_tiled.refreshing import Opening
+from dask_tiled.opened.building import build
+from dask_tiled.opened.inputs import ARRAYS, as_array, is_array
+from dask_tiled.opened.tiled_array import TiledArray, description_of
+from dask_tiled.refreshing import Reopening
 from dask_tiled.remote.stores import Options
 from dask_tiled.tiling.negotiation import TilingRequest
 from dask_tiled.tiling.scheme import TilingScheme
@@ -180,7 +180,7 @@ def open_dataset(
     warn_of(desc, opened=path, missing=missing, doubts=doubts, follow=follow)
     again = partial(describe_files, from_the_root(path), format=desc.format, follow=True)
     sample = Sample.of(desc.layout, desc.layout.n_frames - 1) if follow else None
-    opening = Opening(again, chunks, sample, settled=is_settled(nav_shape))
+    opening = Reopening(again, chunks, sample, settled=is_settled(nav_shape))
     return tiled(desc, tiling, chunks, io, opening)
 
 
@@ -264,7 +264,7 @@ def tiled(
     tiling: str | TilingRequest | Sequence[TilingRequest] | None,
     chunks: Any,
     io: str,
-    opening: Opening | None = None,
+    opening: Reopening | None = None,
 ) -> da.Array:
     """Negotiate chunks for a description, and return the array.
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.tiled_array import TiledArray, description_of, levels_of
 from dask_tiled.model.axes import Axis
+from dask_tiled.opened.tiled_array import TiledArray, description_of, levels_of
 from dask_tiled.sampling import sample_bytes
 from dask_tiled.tiling.bases import Base, bases, ceil_div, part_bases, split
 

@@ -18,7 +18,7 @@ PERCENTILES, DARK = (0.5, 99.5), 0.1
 """Percentiles of black and white; below this median brightness, dark values are enhanced."""
 
 
-class Image(NamedTuple):
+class ImagePanel(NamedTuple):
     """A gray or colour image on two axes."""
 
     title: str
@@ -31,7 +31,7 @@ class Image(NamedTuple):
     """Directions at the ends of both axes, such as ``"SI"``, if known."""
 
 
-class Vectors(NamedTuple):
+class VectorPanel(NamedTuple):
     """Vectors on a plane, of shape (2, y, x): y components, then x components."""
 
     title: str
@@ -49,12 +49,12 @@ class Composite(NamedTuple):
     """Channels in one image, each in its own colour."""
 
     title: str
-    channels: Sequence[Image]
+    channels: Sequence[ImagePanel]
     colours: Sequence[str]
     """Colours of the channels, as "#rrggbb"."""
 
     @property
-    def image(self) -> Image:
+    def image(self) -> ImagePanel:
         """The image of all channels, with their colours added."""
         from matplotlib.colors import to_rgb
 
@@ -78,7 +78,7 @@ class Line(NamedTuple):
     names: Sequence[str] = ()
 
 
-Panel = Image | Vectors | Composite | Line
+Panel = ImagePanel | VectorPanel | Composite | Line
 
 
 def contrast(values: Array) -> tuple[float, float, float]:

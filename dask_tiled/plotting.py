@@ -11,10 +11,10 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.model.axes import Axis
 from dask_tiled.panels import (
     Composite,
-    Image,
+    ImagePanel,
     Line,
     Panel,
-    Vectors,
+    VectorPanel,
     colours_of,
     contrast,
     hues,
@@ -92,7 +92,7 @@ def _draw_panel(axes: Axes, panel: Panel, ink: str) -> None:
     axes.set_title(panel.title, size=10, color=ink)
     if isinstance(panel, Line):
         _draw_lines(axes, panel, ink)
-    elif isinstance(panel, Vectors):
+    elif isinstance(panel, VectorPanel):
         _draw_vectors(axes, panel, ink)
     elif isinstance(panel, Composite):
         _draw_composite(axes, panel)
@@ -109,7 +109,7 @@ def _extent(axis: Axis, size: int) -> float:
     return abs(axis.scale) * size
 
 
-def _shown_axes(image: Image) -> tuple[Axis, Axis]:
+def _shown_axes(image: ImagePanel) -> tuple[Axis, Axis]:
     """Return the axes of an image in readable units; both in one unit if they have one already."""
     extents = [_extent(axis, n) for axis, n in zip(image.axes, image.values.shape, strict=False)]
     if len({axis.units for axis in image.axes}) == 1:
@@ -118,7 +118,7 @@ def _shown_axes(image: Image) -> tuple[Axis, Axis]:
     return y, x
 
 
-def _aspect(image: Image) -> float | None:
+def _aspect(image: ImagePanel) -> float | None:
     """Return height by width of a pixel; None if the image would be a strip."""
     y, x = image.axes
     aspect = abs(y.scale / x.scale) if x.units == y.units else 1.0
@@ -135,11 +135,11 @@ def _width(panel: Panel) -> float:
     return 1.5 if aspect is None else min(max(width / height / aspect, 0.6), 2.0) + 0.25
 
 
-def _as_image(panel: Image | Vectors | Composite) -> Image:
+def _as_image(panel: ImagePanel | VectorPanel | Composite) -> ImagePanel:
     if isinstance(panel, Composite):
         return panel.image
-    if isinstance(panel, Vectors):
-        return Image(
+    if isinstance(panel, VectorPanel):
+        return ImagePanel(
             panel.title,
             hues(panel.values[0], panel.values[1], panel.longest),
             panel.axes,
@@ -166,7 +166,7 @@ def _place(axis: Axis, position: Any) -> Any:
     return axis.offset + axis.scale * position
 
 
-def _draw_image(axes: Axes, image: Image, ink: str = "") -> tuple[Axis, Axis]:
+def _draw_image(axes: Axes, image: ImagePanel, ink: str = "") -> tuple[Axis, Axis]:
     """Draw an image with scale bar and annotations; return its axes in the units that are shown."""
     from matplotlib.ticker import MaxNLocator
 
@@ -199,7 +199,7 @@ def _draw_image(axes: Axes, image: Image, ink: str = "") -> tuple[Axis, Axis]:
     return y, x
 
 
-def _draw_pixels(axes: Axes, image: Image, shown: dict[str, Any], ink: str) -> None:
+def _draw_pixels(axes: Axes, image: ImagePanel, shown: dict[str, Any], ink: str) -> None:
     """Draw values as colours, with a colour bar."""
     from matplotlib.colors import Normalize, PowerNorm
     from matplotlib.ticker import EngFormatter, MaxNLocator
@@ -243,7 +243,7 @@ def _draw_composite(axes: Axes, panel: Composite) -> None:
     )
 
 
-def _draw_vectors(axes: Axes, panel: Vectors, ink: str) -> None:
+def _draw_vectors(axes: Axes, panel: VectorPanel, ink: str) -> None:
     """Draw vectors as colours and some arrows, with a colour wheel."""
     y, x = _draw_image(axes, _as_image(panel))
     step = max(1, -(-max(panel.values.shape[1:]) // ARROWS))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dask_tiled.samples as samples  # noqa: PLR0402 - the package would import this module
 import dask_tiled.tiles as tiles  # noqa: PLR0402 - as above
 import dask_tiled.virtual as virtual  # noqa: PLR0402 - as above
-from dask_tiled.array.tile_functions import map_tiles, reduce_tiles
-from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.bad_pixels import find_bad_pixels
 from dask_tiled.blocks.iteration import ArrayBlock, iter_blocks
 from dask_tiled.bridges.hyperspy import file_reader, to_hyperspy
@@ -34,7 +32,7 @@ from dask_tiled.errors import (
     VerificationError,
 )
 from dask_tiled.event_lists import events
-from dask_tiled.explaining import Explanation, Measured, OnCluster, explain
+from dask_tiled.explaining.explanation import Explanation, Measured, OnCluster, explain
 from dask_tiled.exploring.explore import explore
 from dask_tiled.export.virtual.as_zarr import as_zarr
 from dask_tiled.export.virtual.references import to_references
@@ -48,6 +46,8 @@ from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.instrument import Fact, Instrument
 from dask_tiled.model.pieces import Piece
+from dask_tiled.opened.tile_functions import map_tiles, reduce_tiles
+from dask_tiled.opened.tiled_array import TiledArray
 from dask_tiled.opening import open_dataset, scheme_of
 from dask_tiled.showing import show
 from dask_tiled.tiling.negotiation import TilingRequest

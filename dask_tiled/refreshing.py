@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 import dask.array as da
 
-from dask_tiled.array.building import build
-from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.describing import check_local, scheme_for
 from dask_tiled.errors import DatasetError, warn
 from dask_tiled.model.calibration import replaced
@@ -18,10 +16,12 @@ from dask_tiled.model.description import BY_USER, Description, facts_of
 from dask_tiled.model.files import GrowingFile, seen
 from dask_tiled.model.growth import Sample, check_continues
 from dask_tiled.model.pyramids import lower_levels
+from dask_tiled.opened.building import build
+from dask_tiled.opened.tiled_array import TiledArray
 from dask_tiled.tiling.bases import Chunks
 
 
-class Opening(NamedTuple):
+class Reopening(NamedTuple):
     """The parameters with which an array was opened, to reopen it."""
 
     describe: Callable[..., Description]

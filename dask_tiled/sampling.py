@@ -8,11 +8,11 @@ import dask.array as da
 import numpy as np
 from dask.base import compute
 
-from dask_tiled.array.axes import shown_of
-from dask_tiled.array.tiled_array import TiledArray, read_once
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import is_url
+from dask_tiled.opened.axes import shown_of
+from dask_tiled.opened.tiled_array import TiledArray, read_once
 
 SAMPLE_BYTES = 1 << 29
 """Files up to this size are read completely; of larger ones about this many bytes."""

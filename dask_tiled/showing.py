@@ -12,15 +12,15 @@ import dask.array as da
 import numpy as np
 from dask.base import compute
 
-from dask_tiled.array.inputs import as_array, is_array
 from dask_tiled.discs import Disc, find_disc
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.colours import drawn as colours_of_channels
 from dask_tiled.model.indexing import Array
+from dask_tiled.opened.inputs import as_array, is_array
 from dask_tiled.opening import opened
 from dask_tiled.overviews import smallest_level
-from dask_tiled.panels import Composite, Image, Line, Panel, Vectors
+from dask_tiled.panels import Composite, ImagePanel, Line, Panel, VectorPanel
 from dask_tiled.plotting import SAVED_DOTS_PER_INCH, check_target, draw
 from dask_tiled.sampling import mean_of, steps_between
 from dask_tiled.stored_results import stored_results
@@ -150,7 +150,7 @@ def _plain(subject: Subject) -> Drawn:
         return [_lines(shown, pixels) or _panel(shown, "", pixels)], notes
     at = middle.colours or 0
     axes = _without(shown.axes, at)
-    return [Image("", np.moveaxis(pixels, at, -1), (axes[0], axes[1]))], notes
+    return [ImagePanel("", np.moveaxis(pixels, at, -1), (axes[0], axes[1]))], notes
 
 
 def _volume(subject: Subject) -> Drawn:
@@ -175,7 +175,7 @@ def _channels(subject: Subject, axis: int, limit: int | None) -> Drawn:
     drawn = [_panel(shown, names[k], pixels) for k, (shown, pixels) in enumerate(images)]
     if count > len(places):
         notes = [f"{len(places)} of {count} positions along {along.name}", *notes]
-    channels = [panel for panel in drawn if isinstance(panel, Image)]
+    channels = [panel for panel in drawn if isinstance(panel, ImagePanel)]
     is_result = axis == len(subject.axes) - 1
     colours = colours_of_channels(along.colours, count)
     return drawn if is_result else [*drawn, Composite("together", channels, colours)], notes
@@ -191,13 +191,13 @@ def _vectors(subject: Subject, axis: int, limit: int | None) -> Drawn:
     if isinstance(y, Line) and isinstance(x, Line):
         values, names = [*y.values, *x.values], ("y", "x")
         return [y._replace(title="", values=np.stack(values), names=names)], notes
-    if not (isinstance(y, Image) and isinstance(x, Image)):
+    if not (isinstance(y, ImagePanel) and isinstance(x, ImagePanel)):
         return drawn, notes
     vectors, mean = _around_mean(np.stack([y.values, x.values]).astype(float))
     if mean.any():
         units = subject.units and f" {subject.units}"
         notes.append(f"vectors from their mean, y = {mean[0]:.4g}{units}, x = {mean[1]:.4g}{units}")
-    return [Vectors("Direction and length", vectors, y.axes, subject.units), y, x], notes
+    return [VectorPanel("Direction and length", vectors, y.axes, subject.units), y, x], notes
 
 
 def _around_mean(vectors: Array) -> tuple[Array, Array]:
@@ -315,10 +315,10 @@ def _panel(
     axes, units = subject.axes, subject.units
     if len(axes) == 1:
         return Line(title, values[np.newaxis], axes[0], units)
-    return _upright(Image(title, values, (axes[0], axes[1]), units, disc, colours), subject)
+    return _upright(ImagePanel(title, values, (axes[0], axes[1]), units, disc, colours), subject)
 
 
-def _upright(image: Image, subject: Subject) -> Image:
+def _upright(image: ImagePanel, subject: Subject) -> ImagePanel:
     """Orient an image: head (or else front) up, right side on the right."""
     ends = [subject.directions.get(axis.name, "") for axis in image.axes]
     ends = [e[::-1] if axis.scale < 0 else e for e, axis in zip(ends, image.axes, strict=True)]

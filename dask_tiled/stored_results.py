@@ -6,9 +6,9 @@ import os
 
 import dask.array as da
 
-from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.model.listing import Listing
 from dask_tiled.model.paths import is_url
+from dask_tiled.opened.tiled_array import TiledArray
 from dask_tiled.opening import open_dataset
 
 

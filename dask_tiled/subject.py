@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.axes import Shown, shown_of
-from dask_tiled.array.tiled_array import description_of, read_once
 from dask_tiled.errors import DatasetError, format_shape, printable
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description, facts_of
 from dask_tiled.model.paths import OF_ZARR
+from dask_tiled.opened.axes import ArrayAxes, shown_of
+from dask_tiled.opened.tiled_array import description_of, read_once
 from dask_tiled.overviews import overview
 from dask_tiled.sampling import sample_bytes
 
@@ -186,7 +186,7 @@ def _check(arr: da.Array) -> None:
         raise DatasetError(problem, expected=expected, found=f"shape {arr.shape}")
 
 
-def _nav_ndim(shown: Shown) -> int:
+def _nav_ndim(shown: ArrayAxes) -> int:
     """Return the number of axes before the first axis of frames or spectra."""
     names = [axis and axis.name for axis in shown.axes]
     nav = {axis.name for one in shown.of for axis in one.axes[: one.nav_ndim]} | {None}

@@ -26,7 +26,7 @@ FLOATS = np.where(PIXELS == 3, np.nan, PIXELS / 7).astype("f4")
 MASK = np.arange(48.0).reshape(6, 8)
 BELOW = "engine", "errors", "formats.", "kernels", "model", "reading", "remote"
 UNDER = tuple(f"dask_tiled.{x}" for x in BELOW)
-"""Modules that do not import dask_tiled.array: they stay imported, with their compiled kernels."""
+"""Modules that do not import dask_tiled.graphs: they stay imported, with their compiled kernels."""
 
 EXPRESSIONS = {
     "all pixels": lambda a, _: a,
@@ -89,7 +89,7 @@ def look(path, other, name=None, module=None):
         warnings.simplefilter("always")
         with hidden(module, name):
             import dask_tiled
-            from dask_tiled.array.building import missing
+            from dask_tiled.opened.building import missing
 
             missing()
         opened = dask_tiled.open_dataset(path, chunks=(3, 4, 6, 8))
@@ -155,7 +155,7 @@ def main():
         np.save(other, FLOATS)
         _wrapped.path = path
         print_line(look(path, other))
-        from dask_tiled.array.dask_graph.names import NAMES
+        from dask_tiled.graphs.names import NAMES
 
         names = {module: [*some] for module, some in NAMES.items()}
         for module in [x for x in sys.modules if x.startswith("dask_tiled")]:

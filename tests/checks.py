@@ -16,8 +16,8 @@ from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled import DatasetError, describe, frame_facts, open_dataset, to_zarr
-from dask_tiled.array.dask_graph.rewriting import rewritten
-from dask_tiled.array.tasks import pixels_of
+from dask_tiled.graphs.rewriting import rewritten
+from dask_tiled.plans.tasks import pixels_of
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 from dask_tiled.errors import warn_once
 from dask_tiled.reading import mapped
 from dask_tiled.reading.backends import BACKENDS
-from dask_tiled.reading.mapped import Mapped
+from dask_tiled.reading.mapped import MappedWindows
 from dask_tiled.tiling import machine
 
 FOLDERS = count()
@@ -203,7 +203,7 @@ class Loads(list):
     """Bytes read in place, without a window."""
 
     def __call__(self):
-        backend = Mapped()
+        backend = MappedWindows()
         windows, view = backend.windows, backend.view
 
         def counted(ranges, limit=None, *, at_once=0):
@@ -292,8 +292,8 @@ def one_machine():
 def chunks_of_their_own():
     """Keep small chunks separate, so that small arrays have as many tasks as large ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dask_tiled.array.plan.LEAST_BYTES", 1)
-        patch.setattr("dask_tiled.array.dask_graph.results.FEW_PIXELS", 0)
+        patch.setattr("dask_tiled.plans.plan.LEAST_BYTES", 1)
+        patch.setattr("dask_tiled.graphs.results.FEW_PIXELS", 0)
         yield
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from dask_tiled import Piece, TiledArray, from_pieces
-from dask_tiled.array.dask_graph import rewriting
+from dask_tiled.graphs import rewriting
 
 MAKERS = "arange", "array", "asarray", "from_array", "full", "linspace", "ones", "zeros"
 MOST_BYTES = 1 << 22

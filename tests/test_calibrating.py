@@ -36,10 +36,10 @@ from dask_tiled import (
     to_xarray,
     to_zarr,
 )
-from dask_tiled.array.axes import shown_of
 from dask_tiled.bridges.napari import read_layers
 from dask_tiled.command_line.app import app
 from dask_tiled.formats.registry import recognised_by
+from dask_tiled.opened.axes import shown_of
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -7,8 +7,8 @@ from matplotlib.colors import to_hex
 
 import dask_tiled
 from dask_tiled import Corrections, show
-from dask_tiled.array.axes import labelled
 from dask_tiled.model.axes import Axis
+from dask_tiled.opened.axes import labelled
 from dask_tiled.panels import hues
 from dask_tiled.testing import Tile, write_czi, write_fits, write_mib, write_nrrd
 

@@ -13,7 +13,7 @@ AHEAD_BYTES = 256 << 20
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Job(Protocol[T_co]):
+class LazyResult(Protocol[T_co]):
     """A lazy result."""
 
     @property
@@ -24,7 +24,7 @@ class Job(Protocol[T_co]):
         """Compute the result, in any thread."""
 
 
-def read_ahead(jobs: Iterator[Job[T_co]], prefetch: int, max_bytes: int) -> Generator[T_co]:
+def read_ahead(jobs: Iterator[LazyResult[T_co]], prefetch: int, max_bytes: int) -> Generator[T_co]:
     """Compute jobs in new threads, and yield results and raise errors in order.
 
     Parameters
@@ -44,7 +44,7 @@ def read_ahead(jobs: Iterator[Job[T_co]], prefetch: int, max_bytes: int) -> Gene
 
 
 def in_order(
-    jobs: Iterator[Job[T_co]],
+    jobs: Iterator[LazyResult[T_co]],
     pool: Executor,
     prefetch: int,
     max_bytes: int,
@@ -64,7 +64,7 @@ def in_order(
     """
     ahead: deque[tuple[int, Future[T_co]]] = deque()
     errors: list[Exception] = []
-    following: list[Job[T_co]] = []  # a job that exceeded the limit
+    following: list[LazyResult[T_co]] = []  # a job that exceeded the limit
 
     def fill() -> None:
         held = sum(nbytes for nbytes, _ in ahead)

@@ -6,8 +6,8 @@ import math
 
 import dask.array as da
 
-from dask_tiled.array.spec import Given
-from dask_tiled.array.tiled_array import read_once
+from dask_tiled.opened.spec import Given
+from dask_tiled.opened.tiled_array import read_once
 from dask_tiled.tiling.bases import Chunks, cut_no_block, split
 from dask_tiled.tiling.scheme import negotiate
 from dask_tiled.tiling.sizes import grown

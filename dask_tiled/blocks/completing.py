@@ -14,11 +14,11 @@ from dask.base import DaskMethodsMixin, compute, persist
 from dask.callbacks import Callback
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.array.dask_graph.schedulers import cluster, scheduler
-from dask_tiled.array.tasks import Key
 from dask_tiled.blocks.failures import Failures
 from dask_tiled.errors import format_bytes, warn
+from dask_tiled.graphs.schedulers import cluster, scheduler
 from dask_tiled.model.indexing import Array
+from dask_tiled.plans.tasks import Key
 
 LOOK_SECONDS = 5.0
 """Seconds between looks at the workers."""

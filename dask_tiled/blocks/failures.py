@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dask_tiled.array.tasks import Key
 from dask_tiled.errors import StaleFileError, warn_once
+from dask_tiled.plans.tasks import Key
 
 MOST_WORKERS = 3
 """Number of workers on which a task is tried."""
@@ -19,7 +19,7 @@ MOST_TRIES = 12
 """Number of tries: an idle worker may steal a task from another one, although it has failed."""
 
 
-class Failure(NamedTuple):
+class TaskFailure(NamedTuple):
     """A task that failed on some workers."""
 
     key: Key
@@ -104,7 +104,7 @@ def move_on_scheduler(
     before: Mapping[Key, set[str]],
     results: Sequence[Key],
     dask_scheduler: Any = None,
-) -> dict[Key, Failure]:
+) -> dict[Key, TaskFailure]:
     """Start failed tasks on workers, if possible on hosts, where no task has failed.
 
     The restrictions of annotations apply. Without any, all workers may take the task once those
@@ -125,7 +125,7 @@ def move_on_scheduler(
     dict
         Failures by key, one for each failed task. Tasks that run again already are left out.
     """
-    found: dict[Key, Failure] = {}
+    found: dict[Key, TaskFailure] = {}
     seen: set[Key] = set()
     moved: list[Key] = []
     workers = dask_scheduler.workers
@@ -138,7 +138,7 @@ def move_on_scheduler(
             continue
         cause = task and task.exception_blame
         if not cause:  # the scheduler refused the graph
-            found[key] = Failure(key, (), dask_scheduler.address, is_moved=False)
+            found[key] = TaskFailure(key, (), dask_scheduler.address, is_moved=False)
             continue
         if cause.key in seen:
             continue
@@ -150,7 +150,7 @@ def move_on_scheduler(
         if is_moved:
             moved.append(cause.key)
         told = ", ".join(_told(workers.get(address), address) for address in sorted(failed))
-        found[key] = Failure(cause.key, tuple(failed), told, is_moved)
+        found[key] = TaskFailure(cause.key, tuple(failed), told, is_moved)
     for task in _below(dask_scheduler, results if moved else ()):
         if task.key not in moved:
             _move(dask_scheduler, task, before.get(task.key, set()), suspects)

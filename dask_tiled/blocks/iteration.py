@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.inputs import as_array, is_array
-from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.blocks.ahead import AHEAD_BYTES, read_ahead
 from dask_tiled.errors import TilingError, check_whole
 from dask_tiled.model.indexing import Array
+from dask_tiled.opened.inputs import as_array, is_array
+from dask_tiled.opened.tiled_array import TiledArray
 from dask_tiled.opening import opened
 
 

@@ -13,12 +13,12 @@ from itertools import product
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.tasks import Block, Key
-from dask_tiled.array.tiled_array import TiledArray, read_once
 from dask_tiled.blocks.alignment import merged_blocks
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.blocks.completing import complete
 from dask_tiled.model.indexing import Array, Box
+from dask_tiled.opened.tiled_array import TiledArray, read_once
+from dask_tiled.plans.tasks import Block, Key
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Grid
 

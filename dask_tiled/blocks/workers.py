@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from dask.base import annotate, get_annotations
 
-from dask_tiled.array.dask_graph.schedulers import cluster
 from dask_tiled.codecs.chunks import needs_imagecodecs
 from dask_tiled.errors import DatasetError, warn
+from dask_tiled.graphs.schedulers import cluster
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File, RemoteFile, read_head
-from dask_tiled.reading.worker_report import PATIENCE, Question, Report, report, versions
+from dask_tiled.reading.worker_report import PATIENCE, Report, WorkerQuestion, report, versions
 
 PACKAGE = "dask-tiled"
 MOST_FILES = 32
@@ -75,7 +75,7 @@ def question_of(
     beside: Iterable[File] = (),
     folder: str | None = None,
     libraries: Collection[str] = (),
-) -> Question:
+) -> WorkerQuestion:
     """Return the question to workers that read files, and write to a folder.
 
     Files that this process does not see itself are left out: tasks raise the error.
@@ -105,7 +105,7 @@ def question_of(
         folder = os.path.dirname(folder)
     where = (folder, os.stat(folder).st_ino) if folder else None
     modules = (name for name in needed - {"__main__"} if find_spec(name))
-    return Question(seen, where, tuple(sorted(modules)))
+    return WorkerQuestion(seen, where, tuple(sorted(modules)))
 
 
 def _spaced(files: Sequence[File]) -> list[File]:
@@ -132,7 +132,7 @@ class Cluster(NamedTuple):
     """Version of this package on the scheduler; "missing" if it is not installed."""
 
 
-def ask(client: Any, question: Question, known: Collection[str] = ()) -> Cluster:
+def ask(client: Any, question: WorkerQuestion, known: Collection[str] = ()) -> Cluster:
     """Ask all workers at once; those that have ended meanwhile are left out.
 
     Parameters
@@ -280,7 +280,7 @@ def able_workers(descriptions: Iterable[Description], **more: Any) -> Iterator[N
 class _Granted(threading.Thread):
     """Grants a resource to able workers, also to those that join later; yields its name."""
 
-    def __init__(self, client: Any, question: Question, workers: Iterable[Worker]) -> None:
+    def __init__(self, client: Any, question: WorkerQuestion, workers: Iterable[Worker]) -> None:
         super().__init__(daemon=True)
         self._client, self._question = client, question
         self._resource = f"dask-tiled-{uuid.uuid4().hex}"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.axes import Shown, shown_of
 from dask_tiled.bridges.pictures import open_pictures
 from dask_tiled.describing import Path
 from dask_tiled.errors import require_extra
@@ -21,6 +20,7 @@ from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description, facts_of
 from dask_tiled.model.mark import json_value, name_of
 from dask_tiled.model.units import shifted
+from dask_tiled.opened.axes import ArrayAxes, shown_of
 from dask_tiled.opening import opened
 from dask_tiled.stored_results import stored_results
 
@@ -165,7 +165,7 @@ def _navigator(arr: da.Array, nav: Sequence[str]) -> da.Array | None:
     return images.get(next(preferred, ""))
 
 
-def _axes(shown: Shown, shape: Sequence[int]) -> list[dict[str, Any]]:
+def _axes(shown: ArrayAxes, shape: Sequence[int]) -> list[dict[str, Any]]:
     names = {axis.name for desc in shown.of for axis in desc.axes[desc.nav_ndim :]}
     signal = {k for k, axis in enumerate(shown.axes) if axis is not None and axis.name in names}
     signal = signal or {*range(len(shape))[-2:]}

@@ -15,9 +15,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.axes import shown_of
-from dask_tiled.array.inputs import is_array
-from dask_tiled.array.tiled_array import description_of, levels_of, read_once
 from dask_tiled.bridges.pictures import open_pictures
 from dask_tiled.errors import DatasetError, warn
 from dask_tiled.export.zarr.group import DATA, labels_of
@@ -29,6 +26,9 @@ from dask_tiled.model.colours import PALETTE, drawn
 from dask_tiled.model.description import facts_of
 from dask_tiled.model.paths import is_url
 from dask_tiled.model.pyramids import Method
+from dask_tiled.opened.axes import shown_of
+from dask_tiled.opened.inputs import is_array
+from dask_tiled.opened.tiled_array import description_of, levels_of, read_once
 from dask_tiled.opening import open_dataset, opened
 from dask_tiled.panels import contrast
 from dask_tiled.subject import CHANNELS, MOST_APART, colour_axis, colour_places, numbers

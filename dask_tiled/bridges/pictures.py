@@ -8,13 +8,13 @@ from typing import Any
 
 import dask.array as da
 
-from dask_tiled.array.tiled_array import description_of
 from dask_tiled.describing import warn_of
 from dask_tiled.errors import DatasetError, warn
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.description import facts_of
 from dask_tiled.model.doubts import unsettled
 from dask_tiled.model.listing import Listing
+from dask_tiled.opened.tiled_array import description_of
 from dask_tiled.opening import open_dataset
 
 OF_ONE = {

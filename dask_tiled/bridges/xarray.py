@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dask_tiled.array.axes import shown_of
-from dask_tiled.array.inputs import variable_of
 from dask_tiled.errors import require_extra
 from dask_tiled.export.zarr.group import DATA, labels_of
+from dask_tiled.opened.axes import shown_of
+from dask_tiled.opened.inputs import variable_of
 from dask_tiled.opening import opened
 
 if TYPE_CHECKING:

@@ -22,13 +22,13 @@ from xarray.core.indexing import (
     explicit_indexing_adapter,
 )
 
-from dask_tiled.array.axes import shown_of
-from dask_tiled.array.dask_graph.wrapped import at_outer
-from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.bridges.pictures import open_pictures
 from dask_tiled.export.zarr.group import Dimensions, Labels, labels_of
 from dask_tiled.formats.registry import formats, recognised_by
+from dask_tiled.graphs.wrapped import at_outer
 from dask_tiled.model.indexing import Array
+from dask_tiled.opened.axes import shown_of
+from dask_tiled.opened.tiled_array import TiledArray
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Edges
 
@@ -36,7 +36,7 @@ OF_OTHERS = {"hdf5", "ome_tiff", "tiff", "zarr"}
 """Formats that other engines read too: they are opened only if this engine is requested."""
 
 
-class Pixels(BackendArray):  # type: ignore[misc] # xarray is optional
+class BackendPixels(BackendArray):  # type: ignore[misc] # xarray is optional
     """The pixels of an opened array, as an xarray backend array."""
 
     def __init__(self, arr: da.Array) -> None:
@@ -148,5 +148,5 @@ def _variable(arr: da.Array, labels: Labels) -> xr.Variable:
     # Equal chunks as numbers, which xarray can merge to larger ones.
     edges = zip(labels.dims, arr.chunks, map(Edges, arr.chunks), strict=True)
     chunks = {name: axis if each.bounds is not None else each.step for name, axis, each in edges}
-    pixels = LazilyIndexedArray(Pixels(arr))
+    pixels = LazilyIndexedArray(BackendPixels(arr))
     return xr.Variable(labels.dims, pixels, labels.attrs, {"preferred_chunks": chunks})

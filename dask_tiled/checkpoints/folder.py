@@ -33,7 +33,7 @@ _OWN = re.compile(r"store/.+|(journal|writing)/[0-9a-f]{32}")
 _HINT = "Pass another folder, or resume=False to discard what this one holds."
 
 
-class Stored(NamedTuple):
+class StoredResult(NamedTuple):
     """A result in the folder."""
 
     group: str
@@ -48,14 +48,14 @@ class Small(NamedTuple):
     value: Any
 
 
-def store(place: Place, name: str, value: Any) -> Stored | Small:
+def store(place: Place, name: str, value: Any) -> StoredResult | Small:
     """Store a large result; return others to the client."""
     if nbytes_of(value) <= SMALL_BYTES:
         return Small(value)
     return stored(place, {name: value}) or Small(value)
 
 
-def stored(place: Place, values: Mapping[str, Any]) -> Stored | None:
+def stored(place: Place, values: Mapping[str, Any]) -> StoredResult | None:
     """Store results as a zarr group, and note it in the journal; None if none can be stored."""
     contents = encoded(values, _not_kept)
     if not contents:
@@ -65,7 +65,7 @@ def stored(place: Place, values: Mapping[str, Any]) -> Stored | None:
     for key, data in found.items():
         place.put(key, data)
     place.note({key: fingerprint(data) for key, data in found.items()})
-    return Stored(group, tuple(found))
+    return StoredResult(group, tuple(found))
 
 
 def _not_kept(name: str, kind: str) -> None:
@@ -74,12 +74,12 @@ def _not_kept(name: str, kind: str) -> None:
         warn_once(f"partial results of type {kind} cannot be kept in a checkpoint", UserWarning)
 
 
-def load(place: Place, one: Stored, name: str) -> Any:
+def load(place: Place, one: StoredResult, name: str) -> Any:
     """Read a result."""
     return dict(_values(place, one))[name]
 
 
-def _values(place: Place, one: Stored) -> Iterator[tuple[str, Any]]:
+def _values(place: Place, one: StoredResult) -> Iterator[tuple[str, Any]]:
     contents = dict[str, bytes]()
     for key in one.keys:
         data = place.reader().get(key)
@@ -112,7 +112,7 @@ class Checkpoint:
         self.place = place
         self._every = every
         self._due = time.monotonic() + every
-        self._stored: dict[str, Stored] = {}
+        self._stored: dict[str, StoredResult] = {}
         self._held: dict[str, Any] = {}
         self._waiting: dict[str, Any] = {}
 
@@ -124,7 +124,7 @@ class Checkpoint:
         groups.pop(RECORD, None)
         for group, keys in groups.items():
             if keys <= whole and f"{group}/{RECORD}" in keys:
-                one = Stored(group, tuple(sorted(keys)))
+                one = StoredResult(group, tuple(sorted(keys)))
                 names = names_in(self.place.reader().get(f"{group}/{RECORD}") or b"", len(keys))
                 self._stored |= dict.fromkeys(names, one)
                 sizes = [self.place.content.nbytes(key) or 0 for key in keys]
@@ -140,9 +140,9 @@ class Checkpoint:
     def __contains__(self, name: str) -> bool:
         return name in self._stored or name in self._held
 
-    def add(self, name: str, one: Stored | Small) -> None:
+    def add(self, name: str, one: StoredResult | Small) -> None:
         """Add a result that a task has returned."""
-        if isinstance(one, Stored):
+        if isinstance(one, StoredResult):
             self._stored[name] = one
             return
         self._held[name] = self._waiting[name] = one.value
@@ -156,7 +156,7 @@ class Checkpoint:
         if waiting and (one := stored(self.place, waiting)) is not None:
             self._stored |= {name: one for name in waiting if name not in self._stored}
 
-    def held(self, name: str) -> Stored | Small:
+    def held(self, name: str) -> StoredResult | Small:
         """Return a result that is in memory, or its place in the folder."""
         return Small(self._held[name]) if name in self._held else self._stored[name]
 

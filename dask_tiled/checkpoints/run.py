@@ -17,14 +17,14 @@ import dask.array as da
 import numpy as np
 from dask.base import compute, tokenize, unpack_collections
 
-from dask_tiled.array.axes import shown_of
-from dask_tiled.array.dask_graph.stages import Key, Stage, Stages, keys_in
-from dask_tiled.array.dask_graph.unfinished import Unfinished
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.blocks.completing import complete
 from dask_tiled.blocks.workers import able_workers
 from dask_tiled.checkpoints.folder import RESULT, Checkpoint, Small, claimed, load, path_of, store
 from dask_tiled.errors import DatasetError, check_seconds
+from dask_tiled.graphs.stages import Key, ReadyTasks, Stages, keys_in
+from dask_tiled.graphs.unfinished import Unfinished
+from dask_tiled.opened.axes import shown_of
 from dask_tiled.storing.places import not_cancelled
 
 VERSIONS = "dask-tiled", "dask", "numpy"
@@ -165,7 +165,7 @@ def run(
         ):
             kept = Checkpoint(place, every)
             kept.recall()
-            one = _Run(stages, kept, arrays, repack, every, on_progress)
+            one = _StageRun(stages, kept, arrays, repack, every, on_progress)
             with one.shown(show=progress):
                 one.finish()
             values = {key: kept.value(one.name(key)) for key in stages.wanted}
@@ -175,7 +175,7 @@ def run(
     return found
 
 
-class _Run:
+class _StageRun:
     """A run of the stages of a computation."""
 
     def __init__(
@@ -241,7 +241,7 @@ class _Run:
             self._kept.flush()
         self._tell(due=True)
 
-    def _run(self, stage: Stage) -> None:
+    def _run(self, stage: ReadyTasks) -> None:
         """Run the tasks of a stage."""
         done, place = f"run-{uuid.uuid4().hex}", self._kept.place
         seen, names = self._there(), self._names

@@ -11,7 +11,7 @@ from dask_tiled.command_line.printing import columns, section, show, show_json
 
 if TYPE_CHECKING:
     from dask_tiled.blocks.workers import Worker
-    from dask_tiled.reading.worker_report import Question
+    from dask_tiled.reading.worker_report import WorkerQuestion
 
 CONNECT_SECONDS = 10
 CLOCK_SECONDS = 60.0
@@ -114,7 +114,7 @@ def _shown(values: dict[str, Any]) -> dict[str, str]:
     return shown | {"clock": "" if clock is None else f"{clock:+.1f} s"}
 
 
-def _differences(worker: Worker, question: Question) -> dict[str, list[str]]:
+def _differences(worker: Worker, question: WorkerQuestion) -> dict[str, list[str]]:
     """Return how a worker differs from this process, by kind."""
     from dask_tiled.blocks.workers import PACKAGE
     from dask_tiled.reading.worker_report import versions

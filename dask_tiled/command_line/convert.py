@@ -13,7 +13,7 @@ from click.core import ParameterSource as Source
 from dask_tiled.command_line.failures import DOUBTFUL, INTERRUPTED, Failure
 from dask_tiled.command_line.opening import (
     OPENING,
-    Opening,
+    OpeningCommand,
     files,
     opened,
     opened_all,
@@ -23,8 +23,8 @@ from dask_tiled.command_line.values import CHUNKS, COMPRESSOR, DISC, LEVELS, PAI
 from dask_tiled.command_line.verify import compared, show_compared
 
 if TYPE_CHECKING:
-    from dask_tiled.array.tiled_array import TiledArray
     from dask_tiled.datasets import Datasets
+    from dask_tiled.opened.tiled_array import TiledArray
 
 # Options have the names of the parameters of to_zarr.
 EXPORT = (
@@ -109,7 +109,7 @@ OF_ONE = ("dataset", "dimension_names", "disc", "follow", "maps")
 """Options that apply to one dataset."""
 
 
-@click.command(cls=Opening)
+@click.command(cls=OpeningCommand)
 @files
 @click.argument("target", type=PATH, metavar="OUT")
 @click.option(

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from dask_tiled.command_line.cluster import show_cluster
-from dask_tiled.command_line.opening import OPENING, Opening, with_options
+from dask_tiled.command_line.opening import OPENING, OpeningCommand, with_options
 from dask_tiled.command_line.printing import json_option, section, show, show_json
 from dask_tiled.command_line.values import PATH
 
@@ -51,7 +51,7 @@ for _ in range(2):
 """
 
 
-@click.command(cls=Opening)
+@click.command(cls=OpeningCommand)
 @click.argument("files", nargs=-1, type=PATH, metavar="[FILE]...")
 @click.option(
     "--compile/--no-compile", "compiles", default=True, help="Measure the compile time (default)."

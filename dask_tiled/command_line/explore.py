@@ -7,10 +7,10 @@ from typing import Any
 import click
 from click.core import ParameterSource as Source
 
-from dask_tiled.command_line.opening import OPENING, Opening, arguments, files, with_options
+from dask_tiled.command_line.opening import OPENING, OpeningCommand, arguments, files, with_options
 
 
-@click.command(cls=Opening)
+@click.command(cls=OpeningCommand)
 @files
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, show_default="any free port",

@@ -8,7 +8,7 @@ import click
 
 from dask_tiled.command_line.opening import (
     OPENING,
-    Opening,
+    OpeningCommand,
     described,
     files,
     listed,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST_FACTS, MOST_LETTERS, MOST_ROWS = 40, 100, 20
 
 
-@click.command(cls=Opening)
+@click.command(cls=OpeningCommand)
 @files
 @click.option("--all", "whole", is_flag=True, help="Print all metadata and datasets, untruncated.")
 @json_option

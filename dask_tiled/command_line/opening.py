@@ -11,10 +11,10 @@ from click.shell_completion import CompletionItem
 from dask_tiled.command_line.values import CHUNKS, PAIR, PATH, SCAN, SIZES, TILING, VALUE
 
 if TYPE_CHECKING:
-    from dask_tiled.array.tiled_array import TiledArray
     from dask_tiled.datasets import Datasets
     from dask_tiled.listing import Contents
     from dask_tiled.model.description import Description
+    from dask_tiled.opened.tiled_array import TiledArray
     from dask_tiled.tiling.scheme import TilingScheme
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -118,7 +118,7 @@ OPENING = (
 )
 
 
-class Opening(click.Command):
+class OpeningCommand(click.Command):
     """A command that opens files; its help lists its own options first."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from dask_tiled.command_line.opening import OPENING, Opening, files, opened, with_options
+from dask_tiled.command_line.opening import OPENING, OpeningCommand, files, opened, with_options
 from dask_tiled.command_line.values import PATH
 
 
-@click.command(cls=Opening)
+@click.command(cls=OpeningCommand)
 @files
 @click.option(
     "--output", "-o", "target", required=True, type=PATH, help="File to write: .png, .svg or .pdf."

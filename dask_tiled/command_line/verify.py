@@ -10,7 +10,7 @@ import click
 
 from dask_tiled.command_line.opening import (
     OPENING,
-    Opening,
+    OpeningCommand,
     files,
     opened,
     opened_all,
@@ -19,7 +19,7 @@ from dask_tiled.command_line.opening import (
 from dask_tiled.command_line.values import PATH
 
 
-@click.command(cls=Opening)
+@click.command(cls=OpeningCommand)
 @files
 @click.argument("target", type=PATH, metavar="OUT")
 @click.option("--all", "every", is_flag=True, help="Compare all datasets of the file.")

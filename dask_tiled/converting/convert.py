@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import dask.array as da
 from dask import config
 
-from dask_tiled.array.tiled_array import TiledArray, read_once
 from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.iteration import iter_blocks
 from dask_tiled.converting.flat_files import write_npy
@@ -24,6 +23,7 @@ from dask_tiled.export.zarr.steps import check_blocks
 from dask_tiled.export.zarr.verification import compare_pixels, verify_zarr
 from dask_tiled.export.zarr.zarr_export import to_zarr
 from dask_tiled.model.files import HDF5, read_head
+from dask_tiled.opened.tiled_array import TiledArray, read_once
 from dask_tiled.opening import open_dataset, opened
 from dask_tiled.storing.folders import local_path
 from dask_tiled.storing.new_files import check_place, file_path, new_file
@@ -35,7 +35,7 @@ def _unchanged(arr: da.Array) -> da.Array:
     return arr
 
 
-class Kind(NamedTuple):
+class TargetKind(NamedTuple):
     """A type of target file."""
 
     write: Callable[..., None]
@@ -76,14 +76,14 @@ ZARR = ".zarr"
 OF_SEVERAL = ZARR, ".zarr.zip"
 """Suffixes of formats that hold several arrays."""
 KINDS = {
-    ".zarr.zip": Kind(_write_zip, ZIP, "", OF_ZARR),
-    ".hspy": Kind(write_hspy, (HDF5,), "hdf5", STORED),
-    ".zspy": Kind(write_zspy, ZIP, "", STORED),
-    ".npy": Kind(write_npy, (b"\x93NUMPY",), "npy"),
-    ".ome.tif": Kind(write_ome_tiff, TIFF, "ome_tiff"),
-    ".ome.tiff": Kind(write_ome_tiff, TIFF, "ome_tiff"),
-    ".tif": Kind(write_tiff, TIFF, "tiff", in_order=in_order),
-    ".tiff": Kind(write_tiff, TIFF, "tiff", in_order=in_order),
+    ".zarr.zip": TargetKind(_write_zip, ZIP, "", OF_ZARR),
+    ".hspy": TargetKind(write_hspy, (HDF5,), "hdf5", STORED),
+    ".zspy": TargetKind(write_zspy, ZIP, "", STORED),
+    ".npy": TargetKind(write_npy, (b"\x93NUMPY",), "npy"),
+    ".ome.tif": TargetKind(write_ome_tiff, TIFF, "ome_tiff"),
+    ".ome.tiff": TargetKind(write_ome_tiff, TIFF, "ome_tiff"),
+    ".tif": TargetKind(write_tiff, TIFF, "tiff", in_order=in_order),
+    ".tiff": TargetKind(write_tiff, TIFF, "tiff", in_order=in_order),
 }
 """Types by suffix; longer suffixes come first."""
 

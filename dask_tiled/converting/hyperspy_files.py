@@ -15,7 +15,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.spec import Given
 from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.blocks.iteration import iter_blocks
@@ -23,6 +22,7 @@ from dask_tiled.bridges.hyperspy import signal_of
 from dask_tiled.errors import DatasetError, require
 from dask_tiled.export.zarr.grids import grids_of
 from dask_tiled.export.zarr.group import fits
+from dask_tiled.opened.spec import Given
 from dask_tiled.storing.disk import writing_to
 
 FORMAT_VERSION = "3.3"

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.job_arrays import Reducible
-from dask_tiled.array.tile_functions import reducible
 from dask_tiled.errors import DatasetError, nearest
-from dask_tiled.tiles.lengths import PIXELS, Frame, Length, found_disc
+from dask_tiled.opened.job_arrays import Reducible
+from dask_tiled.opened.tile_functions import reducible
+from dask_tiled.tiles.lengths import PIXELS, Length, SignalAxes, found_disc
 from dask_tiled.tiles.masks import center_of_mass
 from dask_tiled.tiles.shapes import Mask, disk
 
@@ -91,7 +91,7 @@ def maps_of(arr: Any, maps: str | Iterable[str], disc: Sequence[Length] | None =
 
 def _disc(x: Reducible, given: Sequence[Length] | None) -> tuple[Mask, str]:
     """Return the pixels in the bright disc, and the disc as text."""
-    frame = Frame.of(x)
+    frame = SignalAxes.of(x)
     if given is not None:
         if isinstance(given, str) or len(given) != 3:
             expected = "its centre, (y, x), and its radius"

@@ -12,13 +12,13 @@ from typing import Any
 
 import dask.array as da
 
-from dask_tiled.array.axes import shown_of
 from dask_tiled.converting.flat_files import FlatArray, write_flat
 from dask_tiled.errors import DatasetError, DoubtWarning, require, warn
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.colours import signed_rgba
 from dask_tiled.model.instrument import converted
 from dask_tiled.model.units import Prefixed
+from dask_tiled.opened.axes import shown_of
 from dask_tiled.storing.disk import writing_to
 
 Axes = tuple[Axis | None, ...]

@@ -1,6 +1,6 @@
 """Elementwise expressions over sources, with shared parts.
 
-An expression is a :class:`Source`, or a :class:`Call` of a ufunc on expressions and scalars.
+An expression is a :class:`Source`, or a :class:`UfuncCall` of a ufunc on expressions and scalars.
 Extending an expression takes constant time.
 """
 
@@ -54,7 +54,7 @@ Operation = np.ufunc | Cast | Select
 T = TypeVar("T")
 
 
-class Call:
+class UfuncCall:
     """A ufunc applied to expressions and scalars, pixel by pixel."""
 
     __slots__ = ("dtype", "function", "operands")
@@ -74,14 +74,14 @@ class Call:
     @property
     def nodes(self) -> list[Node]:
         """Operands that are expressions."""
-        return [operand for operand in self.operands if isinstance(operand, (Source, Call))]
+        return [operand for operand in self.operands if isinstance(operand, (Source, UfuncCall))]
 
 
-Node = Source | Call
+Node = Source | UfuncCall
 Pixels = Node | Operand
 
 
-def call(function: Operation, operands: Sequence[object]) -> Call | None:
+def call(function: Operation, operands: Sequence[object]) -> UfuncCall | None:
     """Apply a ufunc to expressions and scalars; None unless it returns one number per pixel."""
     if isinstance(function, np.ufunc) and (
         function.nout != 1 or function.signature or function.nin != len(operands)
@@ -100,7 +100,7 @@ def call(function: Operation, operands: Sequence[object]) -> Call | None:
         return None
     if dtype.kind not in NUMBERS:
         return None
-    return Call(function, tuple(scalars), dtype)
+    return UfuncCall(function, tuple(scalars), dtype)
 
 
 def in_order(
@@ -136,7 +136,7 @@ def as_scalar(value: object) -> Scalar | None:
     return value if exact and isinstance(value, (int, float, complex)) else None
 
 
-class _Shown(np.ndarray):
+class _Placeholder(np.ndarray):
     """Placeholder of an expression that reports the ufunc an operator calls."""
 
     def __array_ufunc__(
@@ -147,14 +147,16 @@ class _Shown(np.ndarray):
 
 def call_operator(
     function: Callable[..., tuple[np.ufunc, tuple[object, ...]]], operands: Sequence[object]
-) -> Call | None:
+) -> UfuncCall | None:
     """Apply a Python operator, such as ``operator.add``, as NumPy applies it to arrays.
 
     NumPy chooses the ufunc by the operands: ``x ** 2`` becomes a square.
     """
     if any(not isinstance(x, Pixels) and as_scalar(x) is None for x in operands):
         return None
-    shown = [np.ones(1, x.dtype).view(_Shown) if isinstance(x, Pixels) else x for x in operands]
+    shown = [
+        np.ones(1, x.dtype).view(_Placeholder) if isinstance(x, Pixels) else x for x in operands
+    ]
     found = {id(one): x for one, x in zip(shown, operands, strict=True)}
     ufunc, inputs = function(*shown)
     return call(ufunc, [found.get(id(x), x) for x in inputs])
@@ -227,7 +229,7 @@ def _finite(pixels: Pixels) -> Pixels | None:
     return _clip(numbers, limits.min, limits.max)
 
 
-def _select(*operands: object) -> Call | None:
+def _select(*operands: object) -> UfuncCall | None:
     return call(Select(), operands)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from dask_tiled.engine.expressions import Scalar
 from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.model.decoders import Decoder, plain
-from dask_tiled.model.events import EventRun, Target
+from dask_tiled.model.events import EventRun, EventTarget
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.requests import IN_MEMORY
 from dask_tiled.reading.ranges import Frames, ReadRanges, Runs, Units, Window
@@ -104,7 +104,7 @@ class FrameSink:
         self._is_by_frame = by_frame
         self._is_by_pixel = name.endswith("_pixels")  # results by pixel, shared by many frames
         self._together: Index | None = None  # frames with equal numbers are fed together
-        self._places: Places | None = None
+        self._places: FramePermutation | None = None
         self._taken: Array = np.empty((0, 0))
         self._fresh: dict[int, bool] = {}
 
@@ -251,7 +251,7 @@ class FrameSink:
             self._fold_units(name, units.decoder, units.runs, window, rows, results, weights)
             return
         if self._places is None:
-            self._places = Places(units, self._pixel)
+            self._places = FramePermutation(units, self._pixel)
             if self._is_by_frame:
                 self._taken = self._places.take(self._weights, self._taken)
             elif fresh:
@@ -415,7 +415,7 @@ class FoldSink(FrameSink):
         plain = self._fold.end is None and self._fold.name in {"sum_frames", "sum_pixels"}
         return plain and self._results.dtype.kind in "iu"
 
-    def target(self, run: EventRun) -> Target:
+    def target(self, run: EventRun) -> EventTarget:
         """Return the results as the output of events."""
         columns = np.minimum(run.columns, 0) if self._fold.by_frame else run.columns
         return run.target(self._rows[run.frames] * self._results.shape[1], columns, self._results)
@@ -496,7 +496,7 @@ class Walk(NamedTuple):
     length: int
 
 
-class Places:
+class FramePermutation:
     """Permutation between file order and frame order.
 
     Results and weights are kept in file order while a file is read.

@@ -12,7 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.engine.expressions import Call, Cast, Node, Operand, Operation, Scalar, in_order
+from dask_tiled.engine.expressions import (
+    Cast,
+    Node,
+    Operand,
+    Operation,
+    Scalar,
+    UfuncCall,
+    in_order,
+)
 from dask_tiled.reading.reader import Source
 
 RESULT = -1
@@ -113,7 +121,7 @@ def compiled(root: Node) -> Program:
         wanted = sorted((needs[x] for x in {*map(_token, _nodes(node))}), reverse=True)
         needs[node.token] = max((n + k for k, n in enumerate(wanted)), default=1)
     ordered = in_order(roots, lambda x: sorted(_nodes(x), key=lambda y: -needs[y.token]), _token)
-    calls = [node for node in ordered if isinstance(node, Call)]
+    calls = [node for node in ordered if isinstance(node, UfuncCall)]
     numbers = {token: number for number, token in enumerate(sources)}
     last = {x.token: call for call in calls for x in call.nodes}
     pool, stages, where = _Pool(), list[Stage](), dict[int | str, Register]()
@@ -139,16 +147,16 @@ def compiled(root: Node) -> Program:
 
 
 def _nodes(node: Node) -> list[Node]:
-    return node.nodes if isinstance(node, Call) else []
+    return node.nodes if isinstance(node, UfuncCall) else []
 
 
 def _token(node: Node) -> int | str:
     return node.token
 
 
-def _groups(calls: list[Call], most: int) -> Iterator[list[Call]]:
+def _groups(calls: list[UfuncCall], most: int) -> Iterator[list[UfuncCall]]:
     """Group consecutive calls that read few sources."""
-    some, read = list[Call](), set[str]()
+    some, read = list[UfuncCall](), set[str]()
     for call in calls:
         more = {x.token for x in call.nodes if isinstance(x, Source)}
         if some and len(read | more) > most:

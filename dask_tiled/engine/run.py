@@ -61,7 +61,7 @@ MIRRORED: dict[np.ufunc, np.ufunc] = {
 }
 
 
-class Shown(NamedTuple):
+class FedSink(NamedTuple):
     """A sink, and the tiles it is fed."""
 
     sink: Sink
@@ -75,7 +75,7 @@ Why = str
 """Reason why a chunk cannot be computed on tiles."""
 
 
-def begin(job: Computation, chunk: Chunk, fold: Fold | None = None) -> Shown | Why:
+def begin(job: Computation, chunk: Chunk, fold: Fold | None = None) -> FedSink | Why:
     """Return the fastest sink for a chunk: ``fold``, if one equals the job, or another.
 
     The reason if a primitive is missing.
@@ -84,7 +84,7 @@ def begin(job: Computation, chunk: Chunk, fold: Fold | None = None) -> Shown | W
         made = FoldSink(fold, chunk) if fold else _sink_of(weighted(job, chunk) or job, chunk)
     except NoPrimitive as missing:
         return str(missing)
-    return Shown(made, made.tile_shape())
+    return FedSink(made, made.tile_shape())
 
 
 def obstacle(job: Computation, chunk: Chunk, fold: Fold | None = None) -> Why | None:
@@ -118,7 +118,7 @@ def _sink_of(job: Computation, chunk: Chunk) -> ProductSink | ValueSink | Vector
 
 
 def run(
-    pixels: Source | Array, chunk: Chunk, nav_shape: tuple[int, ...], shown: Sequence[Shown]
+    pixels: Source | Array, chunk: Chunk, nav_shape: tuple[int, ...], shown: Sequence[FedSink]
 ) -> list[Array]:
     """Feed a chunk to all sinks, in tiles that suit them, and return their results."""
     sinks = [(one.sink, one.depth) for one in shown]
@@ -126,7 +126,7 @@ def run(
     return [one.sink.result() for one in shown]
 
 
-def tile_for(chunk: Chunk, shown: Sequence[Shown]) -> tuple[int, ...]:
+def tile_for(chunk: Chunk, shown: Sequence[FedSink]) -> tuple[int, ...]:
     """Return the shape of tiles that suits all sinks: frames, then signal axes."""
     shapes = [one.tile_shape for one in shown]
     depth = max(shape[0] for shape in shapes)

@@ -10,10 +10,10 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.array.axes import shown_of
 from dask_tiled.exploring.scene import Scene
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
+from dask_tiled.opened.axes import shown_of
 from dask_tiled.tiles.lengths import PIXELS
 from dask_tiled.tiles.masks import apply_masks, center_of_mass
 from dask_tiled.tiles.shapes import disk, ring
@@ -44,7 +44,7 @@ class Detector(NamedTuple):
     signal: str
 
 
-class Job(NamedTuple):
+class DetectorJob(NamedTuple):
     """Computation of an image with a detector."""
 
     scene: Scene
@@ -56,7 +56,7 @@ class Job(NamedTuple):
     """Code that defines the variable ``mask``."""
 
     @classmethod
-    def of(cls, scene: Scene, places: tuple[int, ...], detector: Detector) -> Job:
+    def of(cls, scene: Scene, places: tuple[int, ...], detector: Detector) -> DetectorJob:
         """Build the mask of a detector, equal to that of its code."""
         if not scene.scan:  # one picture, all of which is shown
             detector = detector._replace(shape="all", signal="sum")

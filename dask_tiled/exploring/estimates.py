@@ -10,8 +10,8 @@ from typing import NamedTuple
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.model.indexing import Array, Index
+from dask_tiled.opened.tiled_array import TiledArray
 from dask_tiled.sampling import blocks_of
 from dask_tiled.tiling import machine
 

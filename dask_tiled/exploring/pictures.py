@@ -9,8 +9,8 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.inputs import is_array
 from dask_tiled.bridges.pictures import listing_of
+from dask_tiled.opened.inputs import is_array
 from dask_tiled.opening import opened
 
 PLAIN = str, int, float, tuple, list, dict

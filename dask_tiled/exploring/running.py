@@ -12,10 +12,10 @@ import dask.array as da
 import numpy as np
 from dask import config
 
-from dask_tiled.array.dask_graph.schedulers import cluster
-from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import DatasetError, printable
+from dask_tiled.graphs.schedulers import cluster
 from dask_tiled.model.indexing import Array
+from dask_tiled.opened.tiled_array import TiledArray
 from dask_tiled.tiling import machine
 
 Check = Callable[[], None]

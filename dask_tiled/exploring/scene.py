@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, Self
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.axes import shown_of
-from dask_tiled.array.tile_functions import reducible
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.colours import drawn
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.units import readable
+from dask_tiled.opened.axes import shown_of
+from dask_tiled.opened.tile_functions import reducible
 from dask_tiled.subject import CHANNELS, DEPTHS, MOST_APART, Subject, colour_places, numbers
 
 STACKED = *CHANNELS, "t", "time", "frame"

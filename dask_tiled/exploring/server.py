@@ -18,7 +18,7 @@ from dask_tiled.exploring.messages import Message
 from dask_tiled.exploring.page import DOCUMENT, MODULE, START, STYLE, text_of
 from dask_tiled.exploring.pictures import Pictures
 from dask_tiled.exploring.running import message_of
-from dask_tiled.exploring.session import Session
+from dask_tiled.exploring.session import PageSession
 from dask_tiled.exploring.state import MOST_LETTERS, read_message
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Outbox:
         return self._waiting.pop(next(iter(self._waiting)))
 
 
-def app_of(make: Callable[[Callable[[Message], None]], Session], token: str) -> Starlette:
+def app_of(make: Callable[[Callable[[Message], None]], PageSession], token: str) -> Starlette:
     """Build the application: the page below the token, with a session for each connection.
 
     Parameters
@@ -123,7 +123,9 @@ def app_of(make: Callable[[Callable[[Message], None]], Session], token: str) -> 
     )
 
 
-async def _talk(websocket: WebSocket, make: Callable[[Callable[[Message], None]], Session]) -> None:
+async def _talk(
+    websocket: WebSocket, make: Callable[[Callable[[Message], None]], PageSession]
+) -> None:
     """Exchange messages until the page is closed."""
     from starlette.websockets import WebSocketDisconnect
 
@@ -204,10 +206,10 @@ def serve(
     uvicorn = require_extra("explore", "starlette", "websockets", "uvicorn")
     follow = bool(options.get("follow"))
     pictures = Pictures.of(data, options, follow=follow)
-    Session(pictures, lambda _: None).close()  # raise early if nothing can be drawn
+    PageSession(pictures, lambda _: None).close()  # raise early if nothing can be drawn
 
-    def make(send: Callable[[Message], None]) -> Session:
-        return Session(pictures, send, source, follow=follow)
+    def make(send: Callable[[Message], None]) -> PageSession:
+        return PageSession(pictures, send, source, follow=follow)
 
     token = secrets.token_urlsafe(24)
     app = app_of(make, token)

@@ -12,13 +12,10 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.axes import labelled, shown_of
-from dask_tiled.array.growing import refreshed
-from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.converting.convert import convert
 from dask_tiled.discs import find_disc
 from dask_tiled.errors import DatasetError
-from dask_tiled.exploring.detectors import Job, Mask
+from dask_tiled.exploring.detectors import DetectorJob, Mask
 from dask_tiled.exploring.estimates import RATE, REMOTE_RATE, Pace, estimates, mean_estimates
 from dask_tiled.exploring.messages import Message, picture_message
 from dask_tiled.exploring.pictures import Pictures
@@ -27,6 +24,9 @@ from dask_tiled.exploring.scene import Scene
 from dask_tiled.exploring.state import Bounds, State, bounds, check_message, whole
 from dask_tiled.exploring.zooming import part_of, scenes_of
 from dask_tiled.model.indexing import Array
+from dask_tiled.opened.axes import labelled, shown_of
+from dask_tiled.opened.growing import refreshed
+from dask_tiled.opened.tiled_array import TiledArray
 from dask_tiled.sampling import is_remote
 
 MOST_ASKED = 1 << 30
@@ -37,7 +37,7 @@ GROWS = 0.5
 """Seconds between checks of growing files."""
 
 
-class Session:
+class PageSession:
     """Session of a page: it receives requests as messages, and sends pictures.
 
     One thread computes images, another one frames. Outdated computations are cancelled.
@@ -157,9 +157,9 @@ class Session:
             self._watcher.join()
 
     @property
-    def job(self) -> Job:
+    def job(self) -> DetectorJob:
         """Computation of the current image."""
-        return Job.of(self.scene, self.state.places, self.state.detector)
+        return DetectorJob.of(self.scene, self.state.places, self.state.detector)
 
     @property
     def mask(self) -> Mask:
@@ -211,7 +211,7 @@ class Session:
 
     def _images(self, scene: Scene, state: State, number: int, check: Check) -> Iterator[None]:
         """Compute and send the image of a detector, in estimates."""
-        job = Job.of(scene, state.places, state.detector)
+        job = DetectorJob.of(scene, state.places, state.detector)
         view, ndim = scene.view(state.places), len(scene.scan)
         pixels = int(np.count_nonzero(job.covered))
         told: dict[str, Any] = {"code": job.code(self._told()), "pixels": pixels, "id": number}
@@ -239,7 +239,9 @@ class Session:
         part = part_of(levels, state, tuple((0, n) for n in scene.frame_shape))
         if state.region is None or not ndim:
             if not ndim:
-                told["code"] = Job.of(scene, state.places, state.detector).code(self._told())
+                told["code"] = DetectorJob.of(scene, state.places, state.detector).code(
+                    self._told()
+                )
             frame = scene.picture(compute(part.pixels))
             together = scene.are_together(state.places)
             told |= {"share": 1.0, "exact": True, "together": together}

@@ -11,7 +11,7 @@ from dask_tiled.exploring.detectors import Mask
 from dask_tiled.exploring.messages import Message
 from dask_tiled.exploring.page import MODULE, STYLE, text_of
 from dask_tiled.exploring.pictures import Pictures
-from dask_tiled.exploring.session import Session
+from dask_tiled.exploring.session import PageSession
 from dask_tiled.model.indexing import Array
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Explorer(anywidget.AnyWidget):
 
     def __init__(self, pictures: Pictures, source: str, *, follow: bool = False) -> None:
         super().__init__()
-        self._session = Session(pictures, self._send_message, source, follow=follow)
+        self._session = PageSession(pictures, self._send_message, source, follow=follow)
         self.on_msg(self._receive)
 
     @property
@@ -57,7 +57,7 @@ class Explorer(anywidget.AnyWidget):
         super().close()
 
     @property
-    def _settled(self) -> Session:
+    def _settled(self) -> PageSession:
         self._session.settle()
         return self._session
 

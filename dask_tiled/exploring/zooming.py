@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 import dask.array as da
 
-from dask_tiled.array.tiled_array import levels_of
 from dask_tiled.exploring.messages import LARGEST
 from dask_tiled.exploring.scene import Scene
 from dask_tiled.exploring.state import Bounds, State
+from dask_tiled.opened.tiled_array import levels_of
 from dask_tiled.overviews import overview
 from dask_tiled.sampling import sample_bytes
 
 
-class Part(NamedTuple):
+class ZoomedPart(NamedTuple):
     """Pixels of a part of a frame, or of the frames of a region."""
 
     pixels: da.Array
@@ -45,7 +45,7 @@ def _roles(scene: Scene) -> tuple[object, ...]:
     return scene.arr.ndim, scene.scan, scene.scan_shape, scene.frame, scene.colours
 
 
-def part_of(scenes: Sequence[Scene], state: State, window: Bounds) -> Part:
+def part_of(scenes: Sequence[Scene], state: State, window: Bounds) -> ZoomedPart:
     """Return a part of the frame at a position, or of the frames of a region.
 
     The level is the smallest one with as many pixels as the page shows. What remains too large is
@@ -76,7 +76,7 @@ def part_of(scenes: Sequence[Scene], state: State, window: Bounds) -> Part:
         (round(a * by), min(size, round(b * by)))
         for (a, b), by, size in zip(ends, factors, scene.frame_shape, strict=True)
     )
-    return Part(view, bounds, steps)
+    return ZoomedPart(view, bounds, steps)
 
 
 def _factors(scene: Scene, level: Scene) -> list[float]:

@@ -22,7 +22,7 @@ from dask_tiled.codecs.packed_files import (
 )
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.byte_order import in_order
-from dask_tiled.formats.tools.files import Member, in_sequence
+from dask_tiled.formats.tools.files import SeriesFile, in_sequence
 from dask_tiled.formats.tools.header import Keys, choice, parse_keys, whole
 from dask_tiled.formats.tools.text import parse_pairs
 from dask_tiled.formats.tools.volume import axis_names
@@ -51,7 +51,7 @@ KEYS: Keys = {
 }
 
 
-class Frame(NamedTuple):
+class EdfFrame(NamedTuple):
     """The position and header of a frame."""
 
     file: int
@@ -62,10 +62,10 @@ class Frame(NamedTuple):
     doubts: tuple[Doubt, ...]
 
 
-class Frames(NamedTuple):
+class EdfFrames(NamedTuple):
     """The frames of a file, and the number that it announces."""
 
-    found: list[Frame]
+    found: list[EdfFrame]
     announced: int
 
 
@@ -90,7 +90,7 @@ def describe(
     files = [tools.File.at(path) for path in paths]
     of_files = [_frames(k, file, byte_order) for k, file in enumerate(files)]
     frames = [frame for one in of_files for frame in one.found]
-    in_sequence([Member(files[f.file], n, 1, f.geometry) for n, f in enumerate(frames)])
+    in_sequence([SeriesFile(files[f.file], n, 1, f.geometry) for n, f in enumerate(frames)])
     if not frames:
         raise tools.CorruptFileError("there are no frames", path=files[0].path)
     header, (shape, _) = frames[0].header, frames[0].geometry
@@ -110,7 +110,7 @@ def describe(
 
 
 def _piece(
-    frame: Frame,
+    frame: EdfFrame,
     number: int,
     file: tools.File,
     decoders: list[tools.Decoder | tools.BlockDecoder],
@@ -129,9 +129,9 @@ def _piece(
     return tools.Piece(frame.file, corner, box, at, strides, decoders.index(decoder), nbytes)
 
 
-def _frames(number: int, file: tools.File, byte_order: Any) -> Frames:
+def _frames(number: int, file: tools.File, byte_order: Any) -> EdfFrames:
     """Find the frames of a file; a general block holds defaults for the following headers."""
-    path, at, found = file.path, 0, list[Frame]()
+    path, at, found = file.path, 0, list[EdfFrame]()
     general: dict[str, str] = {}
     with content_reader(path) as read:
         while read(512, at).strip(BLANKS):
@@ -143,7 +143,7 @@ def _frames(number: int, file: tools.File, byte_order: Any) -> Frames:
                 at += parse_keys(path, keys, {"edf_binarysize": LENGTH})["edf_binarysize"]
                 continue
             geometry, stored, doubts = _geometry(path, keys, at, byte_order)
-            found.append(Frame(number, at, header, geometry, doubts))
+            found.append(EdfFrame(number, at, header, geometry, doubts))
             at += stored
             if len(found) == 1 and "num_images" in keys and not START.match(read(4096, at)):
                 told = parse_keys(path, keys, {"num_images": whole(tools.POSITIVE)})["num_images"]
@@ -152,8 +152,8 @@ def _frames(number: int, file: tools.File, byte_order: Any) -> Frames:
                     packed_by(file, at + (told - 1) * stored)
                 there = told if packed else 1 + max(0, file.size - at) // stored
                 more = [found[0]._replace(offset=at + k * stored) for k in range(there - 1)]
-                return Frames(found + more, told)
-    return Frames(found, len(found))
+                return EdfFrames(found + more, told)
+    return EdfFrames(found, len(found))
 
 
 def _geometry(

@@ -20,7 +20,7 @@ import numpy as np
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.byte_order import in_order
 from dask_tiled.formats.tools.files import is_file
-from dask_tiled.formats.tools.header import Keys, Value, parse_keys
+from dask_tiled.formats.tools.header import HeaderValue, Keys, parse_keys
 from dask_tiled.formats.tools.text import parse_literal
 from dask_tiled.formats.tools.volume import check_bytes, pixels_beside
 from dask_tiled.model.blocks import Block, Fetch
@@ -63,10 +63,10 @@ def _voxel_size(text: str) -> float:
 
 
 KEYS: Keys = {
-    "type": Value(_pixel, ", ".join((*TYPES, "VECTOR_OF_n_type"))),
-    "bo": Value(ORDERS.__getitem__, " or ".join(ORDERS), ""),
-    "om": Value({"binar": False, "ascii": True}.__getitem__, "binar or ascii", default=False),
-    **dict.fromkeys(SIZES, Value(_voxel_size, "a number, but not 0", 1.0)),
+    "type": HeaderValue(_pixel, ", ".join((*TYPES, "VECTOR_OF_n_type"))),
+    "bo": HeaderValue(ORDERS.__getitem__, " or ".join(ORDERS), ""),
+    "om": HeaderValue({"binar": False, "ascii": True}.__getitem__, "binar or ascii", default=False),
+    **dict.fromkeys(SIZES, HeaderValue(_voxel_size, "a number, but not 0", 1.0)),
 }
 FIELD = re.compile(rf"(?<!\S)-(?:({'|'.join(KEYS)})(?!\S)\s*(\S*)|([A-Za-z_]\w*)(?!\S)(.*))")
 """A known key with its value, or another key with the rest of its line."""

@@ -29,7 +29,7 @@ OLD_BYTES = re.compile(r"""([:,]\s*['"][|<>=]?)a(?=\d*['"])""")
 """Old name of the bytes dtype, now ``S``, for which NumPy warns."""
 
 
-class Header(NamedTuple):
+class NpyHeader(NamedTuple):
     """The header, and the offset of the array."""
 
     dtype: np.dtype
@@ -43,7 +43,7 @@ def sniff(path: str, head: bytes) -> str | None:
     return None if head.startswith(MAGIC) else f"does not begin with {MAGIC!r}"
 
 
-def read_header(path: str) -> Header:
+def read_header(path: str) -> NpyHeader:
     """Read the header of a file."""
     head = tools.read_head(path, MAX_HEADER)
     start = 10 if head[6:7] == b"\1" else 12
@@ -70,7 +70,7 @@ def read_header(path: str) -> Header:
     if not whole or dtype.shape or not dtype.itemsize:
         found = f"{dtype} of shape {shape}"
         raise tools.CorruptFileError("malformed header", path=path, found=found)
-    return Header(dtype, fortran_order, shape, offset)
+    return NpyHeader(dtype, fortran_order, shape, offset)
 
 
 def describe(

@@ -22,8 +22,8 @@ from dask_tiled.formats.tools.byte_order import ORDERS, given_order
 from dask_tiled.formats.tools.header import (
     NUMBER,
     TEXT,
+    HeaderValue,
     Keys,
-    Value,
     check_lengths,
     choice,
     parse_keys,
@@ -75,8 +75,8 @@ def _vectors(text: str) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(map(float, words.split(","))) if words else () for words in found)
 
 
-VECTORS = Value(_vectors, "vectors such as (1,0,0)", ())
-QUOTED = Value(lambda text: tuple(shlex.split(text)), "texts in double quotes", ())
+VECTORS = HeaderValue(_vectors, "vectors such as (1,0,0)", ())
+QUOTED = HeaderValue(lambda text: tuple(shlex.split(text)), "texts in double quotes", ())
 KEYS: Keys = {
     "dimension": whole(range(1, 17)), "type": choice(TYPES),
     "endian": choice(ORDERS)._replace(expected="little or big, or the option byte_order"),

@@ -27,7 +27,7 @@ from dask_tiled.formats.tools.files import read_exactly
 from dask_tiled.formats.tools.text import number_in
 from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.decoders import function_at
-from dask_tiled.model.events import EventRun, Target
+from dask_tiled.model.events import EventRun, EventTarget
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.instrument import entries
 
@@ -178,7 +178,7 @@ def _layout(
     return layout.show(nav, 0 if shown else area)
 
 
-def add(run: EventRun, fetch: Fetch, target: Target, *, shift: int) -> None:
+def add(run: EventRun, fetch: Fetch, target: EventTarget, *, shift: int) -> None:
     """Add the counts of pieces to the spectra of their pixels."""
     dtype, words = target.out.dtype, np.full(WORDS, -1, np.int32)
     words[COUNTS : COUNTS + STEPS] = target.columns

@@ -22,7 +22,7 @@ from dask_tiled.formats.tools.files import named_file
 from dask_tiled.formats.tools.header import Order
 from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.doubts import Doubt
-from dask_tiled.model.events import EventRun, Target
+from dask_tiled.model.events import EventRun, EventTarget
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.paths import in_folder
 
@@ -34,7 +34,7 @@ PARTS = {"indptr": "iu", "indices": "iu", "data": "iufc"}
 """The files, and the allowed kinds of their dtypes."""
 
 
-class Part(NamedTuple):
+class CsrFile(NamedTuple):
     """A file that a TOML file names."""
 
     file: str
@@ -43,7 +43,7 @@ class Part(NamedTuple):
     """Byte order that the dtype tells."""
 
 
-def read_toml(path: str) -> tuple[tuple[int, ...], tuple[int, ...], list[Part]]:
+def read_toml(path: str) -> tuple[tuple[int, ...], tuple[int, ...], list[CsrFile]]:
     """Read the scan shape, the frame shape, and the three files."""
     text = tools.read_head(path, MAX_TOML + 1)
     try:
@@ -68,7 +68,7 @@ def read_toml(path: str) -> tuple[tuple[int, ...], tuple[int, ...], list[Part]]:
         key = f"{part}_dtype"
         dtype = _dtype(path, key, files.get(key), kinds)
         order = next((one for one in get_args(Order) if files[key].startswith(one)), None)
-        parts.append(Part(name, dtype, order))
+        parts.append(CsrFile(name, dtype, order))
     return _shape(path, params, "nav_shape"), _shape(path, params, "sig_shape"), parts
 
 
@@ -104,7 +104,7 @@ def refuse(path: str, where: str, expected: str, found: Any) -> NoReturn:
 
 
 def add(
-    run: EventRun, fetch: Fetch, target: Target, *, indptr: str, indices: str, data: str
+    run: EventRun, fetch: Fetch, target: EventTarget, *, indptr: str, indices: str, data: str
 ) -> None:
     """Add the values of frames, runs of row pointers, to their pixels."""
     _, columns_file, values_file = run.files
@@ -237,7 +237,7 @@ def describe(
 
 
 def _dtypes(
-    path: str, parts: Sequence[Part], byte_order: Any
+    path: str, parts: Sequence[CsrFile], byte_order: Any
 ) -> tuple[list[np.dtype], tuple[Doubt, ...]]:
     """Return the dtypes of the three files, and doubts about their byte order."""
     silent = "a dtype in the TOML file does not tell"

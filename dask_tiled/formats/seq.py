@@ -19,7 +19,7 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.mrc.header import HEADER_BYTES, header_of
 from dask_tiled.formats.tools.files import is_file, read_exactly
 from dask_tiled.formats.tools.frames import count_frames
-from dask_tiled.formats.tools.header import Keys, Value, parse_keys, whole
+from dask_tiled.formats.tools.header import HeaderValue, Keys, parse_keys, whole
 from dask_tiled.formats.tools.text import read_xml
 from dask_tiled.model.doubts import unknown_scan
 from dask_tiled.model.indexing import Array
@@ -56,7 +56,7 @@ def _range(text: str) -> tuple[int, int]:
 
 
 MAP: Keys = dict.fromkeys(("Rows", "Columns", "Binning"), whole(range(10**9), 0))
-PLACES = Value(_range, "a whole number, or a range", ())
+PLACES = HeaderValue(_range, "a whole number, or a range", ())
 DEFECT: Keys = dict.fromkeys(("Rows", "Row", "Columns", "Column"), PLACES)
 
 

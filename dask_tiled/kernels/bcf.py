@@ -185,7 +185,7 @@ def add_lines(data, at, lines, width, rows, columns, out, most):
     return np.int64(-1)
 
 
-class Indexer:
+class LineIndexer:
     """Finds the lines of a map, part by part."""
 
     def __init__(self, height: int, width: int, first: int) -> None:

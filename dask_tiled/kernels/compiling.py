@@ -29,7 +29,7 @@ class Notice:
     def __init__(self) -> None:
         self._spent, self._is_said = 0.0, False
         self._end: threading.Timer | None = None
-        self._shown: _Shown | None = None
+        self._shown: _CompilingLines | None = None
 
     def begin(self) -> None:
         """Announce the first kernel to be compiled."""
@@ -62,7 +62,7 @@ class Notice:
             LOGGER.warning(text)
         elif LOGGER.isEnabledFor(logging.WARNING):
             if self._shown is None:
-                self._shown = _Shown(shell, self._end_cell)
+                self._shown = _CompilingLines(shell, self._end_cell)
             self._shown.add(text)
 
     def _finish(self) -> None:
@@ -86,7 +86,7 @@ class Notice:
             self._finish()
 
 
-class _Shown:
+class _CompilingLines:
     """Lines below the running cell; ``at_end`` is called after it."""
 
     def __init__(self, shell: Any, at_end: Callable[[object], None]) -> None:

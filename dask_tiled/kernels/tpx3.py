@@ -242,7 +242,7 @@ def _last_before(numbers, number):
 
 
 def add_hits(hits, marks, per_mark, step, width, with_tot, numbers, places, columns, apart, out):
-    """Add hits to the pixels of a :class:`~dask_tiled.model.events.Target`.
+    """Add hits to the pixels of a :class:`~dask_tiled.model.events.EventTarget`.
 
     Parameters
     ----------
@@ -286,7 +286,7 @@ def add_hits(hits, marks, per_mark, step, width, with_tot, numbers, places, colu
             out[at] = np.int64(out[at]) + 1 + with_tot * (np.int64(hit.tot) - 1)
 
 
-class Indexer:
+class HitIndexer:
     """Indexes a file of ``size`` bytes, part by part.
 
     Attributes

@@ -110,7 +110,8 @@ class EventDecoder(BlockDecoder):
     ----------
     function : str
         ``function(run, fetch, target, **options)`` adds the events of an
-        :class:`~dask_tiled.model.events.EventRun` to a :class:`~dask_tiled.model.events.Target`.
+        :class:`~dask_tiled.model.events.EventRun` to an
+        :class:`~dask_tiled.model.events.EventTarget`.
     index : str
         A Python function, as ``"module:function"``, that finds the frames of each piece where only
         the events tell: ``index(run, fetch, **options)`` returns three arrays, the first frame of

@@ -18,7 +18,7 @@ from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Bytes, Index
 
 
-class Target(NamedTuple):
+class EventTarget(NamedTuple):
     """The output of events, and the place in it of every pixel.
 
     Attributes
@@ -86,7 +86,7 @@ class EventRun(NamedTuple):
     numbers, frames : int64 arrays
         Numbers of the wanted frames in the files, and their positions in the output, ascending.
     columns : int64 array
-        As in :class:`Target`, for a frame of the output that has ``width`` pixels.
+        As in :class:`EventTarget`, for a frame of the output that has ``width`` pixels.
     """
 
     files: tuple[File, ...]
@@ -120,13 +120,13 @@ class EventRun(NamedTuple):
         rising = (np.diff(self.numbers) > 0).all()
         return not rising and len(np.unique(self.numbers)) < len(self.numbers)
 
-    def target(self, places: Index, columns: Index, out: Array) -> Target:
+    def target(self, places: Index, columns: Index, out: Array) -> EventTarget:
         """Return the target with the place of each wanted frame."""
         numbers = self.numbers
         if not (np.diff(numbers) > 0).all():
             numbers, first = np.unique(numbers, return_index=True)
             places = places[first]
-        return Target(numbers, places, columns, out.reshape(-1))
+        return EventTarget(numbers, places, columns, out.reshape(-1))
 
     def some(self, pieces: Index | slice) -> EventRun:
         """Return some of the pieces."""
@@ -173,7 +173,7 @@ class EventRun(NamedTuple):
             places = target.places[np.searchsorted(target.numbers, self.numbers)]
             out[self.frames] = out[places // self.width]
 
-    def add(self, fetch: Fetch, target: Target) -> None:
+    def add(self, fetch: Fetch, target: EventTarget) -> None:
         """Add the events to any output."""
         function_at(self.decoder.function)(self, fetch, target, **dict(self.decoder.options))
 

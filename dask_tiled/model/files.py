@@ -22,7 +22,7 @@ from dask_tiled.errors import DatasetError, OutsideFolderError, StaleFileError, 
 from dask_tiled.model.paths import check_inside, is_url, with_room
 from dask_tiled.remote.fetching import ask, check, fetch_all
 from dask_tiled.remote.session import session
-from dask_tiled.remote.stores import Place, Version
+from dask_tiled.remote.stores import FilePlace, Version
 from dask_tiled.remote.stream import Stream
 from dask_tiled.system.files import TO_READ, open_file, pread
 
@@ -254,10 +254,10 @@ class RemoteFile(File):
 
     tag: str
     query: str
-    place: Place = field(repr=False)
+    place: FilePlace = field(repr=False)
 
     @classmethod
-    def of(cls, place: Place, version: Version) -> RemoteFile:
+    def of(cls, place: FilePlace, version: Version) -> RemoteFile:
         """Return the file at a place, of the version that the server reports.
 
         Raises

@@ -15,7 +15,7 @@ from dask_tiled.model.events import EventRun
 from dask_tiled.model.indexing import Box, Index
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.buffered import ALIGNMENT, BLOCK_BYTES
-from dask_tiled.reading.correction_plans import Plan
+from dask_tiled.reading.correction_plans import CorrectionPlan
 from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import CONVERTED_BYTES, Source
@@ -32,7 +32,7 @@ FRAME_BYTES = 96
 """Memory of the number and the byte ranges of a frame."""
 
 
-class Read(NamedTuple):
+class ReadPart(NamedTuple):
     """The part of a source that a task reads."""
 
     box: Box
@@ -47,7 +47,7 @@ class Amount(NamedTuple):
     decoded: int
 
 
-def amount_of(source: Source, reads: Mapping[Read, int]) -> Amount:
+def amount_of(source: Source, reads: Mapping[ReadPart, int]) -> Amount:
     """Count the bytes fetched and decoded by reads of a source, each with its number of repeats.
 
     Ranges are planned as by readers. Units are fetched frame by frame, so all reads of the same
@@ -63,16 +63,16 @@ def amount_of(source: Source, reads: Mapping[Read, int]) -> Amount:
     return Amount(*(sum(one[k] * n for one, n in found) for k in (0, 1)))
 
 
-def _by_parts(source: Source, reads: Mapping[Read, int]) -> Iterable[Mapping[Read, int]]:
+def _by_parts(source: Source, reads: Mapping[ReadPart, int]) -> Iterable[Mapping[ReadPart, int]]:
     """Group reads by the part of the frames that they read."""
-    groups: dict[object, dict[Read, int]] = {}
+    groups: dict[object, dict[ReadPart, int]] = {}
     for read, times in reads.items():
         alike = read.parts, read.box[source.layout.nav_ndim :]
         groups.setdefault(alike, {})[read] = times
     return groups.values()
 
 
-def _by_frames(source: Source, reads: Mapping[Read, int]) -> Iterator[tuple[Amount, int]]:
+def _by_frames(source: Source, reads: Mapping[ReadPart, int]) -> Iterator[tuple[Amount, int]]:
     """Yield the bytes of reads that share a part of the frames, and how often they are read."""
     layout, first = source.layout, next(iter(reads))
     if len(layout.pieces) == 1 and not layout.selection.absent():  # all frames have equal ranges
@@ -95,7 +95,7 @@ def _frames(source: Source, box: Box) -> Index:
     return region_of(source.layout, box).frames
 
 
-def _of_frames(source: Source, read: Read, frames: Index) -> Iterator[Ranges]:
+def _of_frames(source: Source, read: ReadPart, frames: Index) -> Iterator[Ranges]:
     """Yield the ranges that readers fetch: parts of the frames, and the halos of corrections."""
     layout, corrections = source.layout, source.conversion.corrections
     sig = region_of(layout, read.box).sig
@@ -103,7 +103,7 @@ def _of_frames(source: Source, read: Read, frames: Index) -> Iterator[Ranges]:
         cuts = sig if part is None else cut_to(sig, part)
         yield from frame_ranges(layout, frames, cuts)
         if corrections is not None and corrections.excluded_pixels is not None:
-            plan = Plan(corrections, [cut[:3] for cut in cuts], layout.sig_shape)
+            plan = CorrectionPlan(corrections, [cut[:3] for cut in cuts], layout.sig_shape)
             for halo in plan.halos:
                 yield from frame_ranges(layout, frames, halo.cuts)
 
@@ -130,7 +130,7 @@ def _of_ranges(ranges: Iterable[Ranges]) -> Amount:
     return Amount(fetched, decoded)
 
 
-def passes_of(sources: Iterable[tuple[Source, Mapping[Read, int]]]) -> float:
+def passes_of(sources: Iterable[tuple[Source, Mapping[ReadPart, int]]]) -> float:
     """Return how often pixels are read: the mean over all pixels that are read at least once.
 
     Slices of one array with equal steps are counted together.

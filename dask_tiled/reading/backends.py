@@ -18,7 +18,7 @@ from dask_tiled.reading.mapped import (
     MAPPED_BYTES,
     SPARSE,
     Kept,
-    Mapped,
+    MappedWindows,
     Resting,
 )
 from dask_tiled.reading.planning import Ranges
@@ -150,7 +150,7 @@ def _is_hdf5(fd: int) -> bool:
     return any(pread(fd, len(HDF5), at) == HDF5 for at in (0, 512))
 
 
-BACKENDS: dict[str, type[Backend]] = {"mmap": Mapped, "buffered": Buffered, "direct": Direct}
+BACKENDS: dict[str, type[Backend]] = {"mmap": MappedWindows, "buffered": Buffered, "direct": Direct}
 
 
 def backend_for(io: str) -> Backend:

@@ -42,7 +42,7 @@ class Halo(NamedTuple):
         _flat(out)[:, self.pixels] = corrected[:, self.repaired]
 
 
-class Plan:
+class CorrectionPlan:
     """The correction of tiles of one part of the frame: start, step and length along each axis."""
 
     __slots__ = ("_fill", "_filled", "_planes", "_steps", "_terms", "halos")

@@ -41,7 +41,7 @@ _kept: WeakKeyDictionary[File, Map] = WeakKeyDictionary()
 GIVES_BACK.append(_kept.clear)
 
 
-class Mapped(Local):
+class MappedWindows(Local):
     """Maps a window of a file at a time, without a copy.
 
     Touching a page beyond the end of a file ends the process, so the file is checked before each
@@ -113,7 +113,7 @@ def _window(limit: int | None) -> int:
     return min(MAPPED_BYTES, max(LEAST_MAPPED_BYTES, share))
 
 
-class Resting(Mapped):
+class Resting(MappedWindows):
     """Maps files that have not changed for a while, and populates pages before they are touched."""
 
     def keeps(self, file: File) -> Map | None:  # noqa: ARG002

@@ -13,7 +13,7 @@ import numpy as np
 
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.decoders import Conversion
-from dask_tiled.model.events import EventRun, Target
+from dask_tiled.model.events import EventRun, EventTarget
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Box, Bytes, Cut, Index
 from dask_tiled.model.layout import Layout
@@ -21,7 +21,7 @@ from dask_tiled.model.paths import is_url
 from dask_tiled.reading.backend import Backend
 from dask_tiled.reading.backends import backend_for
 from dask_tiled.reading.cluster import name_worker
-from dask_tiled.reading.correction_plans import Plan
+from dask_tiled.reading.correction_plans import CorrectionPlan
 from dask_tiled.reading.counting import counters, fetched
 from dask_tiled.reading.decoding import read_into, view_of
 from dask_tiled.reading.events import exact
@@ -158,10 +158,12 @@ class Reader:
         absent = layout.selection.are_absent(frames)
         self._absent = absent if absent.any() else None
         corrections = conversion.corrections
-        self._plans: list[Plan] = []
+        self._plans: list[CorrectionPlan] = []
         if corrections is not None:
             lattices = ([cut[:3] for cut in part] for part in cuts)
-            self._plans = [Plan(corrections, lattice, layout.sig_shape) for lattice in lattices]
+            self._plans = [
+                CorrectionPlan(corrections, lattice, layout.sig_shape) for lattice in lattices
+            ]
         self._halos = any(plan.halos for plan in self._plans)
 
     def whole(self, out: Array | None = None) -> Array:
@@ -230,7 +232,7 @@ class Reader:
         runs = [piece for piece in self.ranges if isinstance(piece, EventRun)]
         return None if any(run.repeats for run in runs) else runs
 
-    def add(self, run: EventRun, target: Target) -> None:
+    def add(self, run: EventRun, target: EventTarget) -> None:
         """Add the events of a run to an output."""
         if counters:
             fetched(run.nbytes)

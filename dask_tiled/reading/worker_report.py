@@ -21,7 +21,7 @@ PATIENCE = 20.0
 """Seconds that a worker may take to look at files: a lost network drive never answers."""
 
 
-class Question(NamedTuple):
+class WorkerQuestion(NamedTuple):
     """What a worker is asked."""
 
     files: tuple[tuple[File, bytes], ...] = ()
@@ -44,7 +44,7 @@ class Report(NamedTuple):
     """What is wrong, by path or library."""
 
 
-async def report(question: Question) -> Report:
+async def report(question: WorkerQuestion) -> Report:
     """Answer a question without blocking the event loop of the caller."""
     host, pid, now = platform.node(), os.getpid(), time.time()
     try:
@@ -68,7 +68,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def problems_of(question: Question) -> Iterator[tuple[str, str]]:
+def problems_of(question: WorkerQuestion) -> Iterator[tuple[str, str]]:
     """Yield what this process lacks, as the path or library and the problem."""
     for file, head in question.files:
         problem = _problem_of(file, head)

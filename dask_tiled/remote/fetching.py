@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, RemoteError, StaleFileError
-from dask_tiled.remote.stores import Place, Store, Version, check_process, first_line
+from dask_tiled.remote.stores import FilePlace, Store, Version, check_process, first_line
 from dask_tiled.system.forks import after_fork
 
 Bytes = npt.NDArray[np.uint8]
@@ -37,7 +37,7 @@ BLOCK_BYTES = 1 << 16
 KEPT_BLOCKS = 512
 """Maximum number of blocks in the cache of a process."""
 
-_blocks: OrderedDict[tuple[Place, Version, int], Bytes] = OrderedDict()
+_blocks: OrderedDict[tuple[FilePlace, Version, int], Bytes] = OrderedDict()
 _pool: ThreadPoolExecutor | None = None
 
 
@@ -49,7 +49,7 @@ def _forget() -> None:
 after_fork(_forget)
 
 
-def persist(place: Place, request: Callable[[Store], Result], **details: Any) -> Result:
+def persist(place: FilePlace, request: Callable[[Store], Result], **details: Any) -> Result:
     """Make a request, with retries.
 
     Raise a FileNotFoundError, PermissionError or DatasetError if the server refuses the request,
@@ -85,7 +85,7 @@ def _proxy_of(url: str) -> str | None:
     return f"{scheme}_proxy sets the proxy {proxy.rpartition('@')[2]}; no_proxy lists exceptions."
 
 
-def ask(place: Place, start: int, stop: int) -> tuple[Bytes, Version]:
+def ask(place: FilePlace, start: int, stop: int) -> tuple[Bytes, Version]:
     """Request a byte range and the version of the file; errors are those of :func:`persist`."""
 
     def request(store: Store) -> tuple[Bytes, Version]:
@@ -98,7 +98,7 @@ def ask(place: Place, start: int, stop: int) -> tuple[Bytes, Version]:
     return persist(place, request, where=f"byte {start}", expected=expected)
 
 
-def ask_version(place: Place) -> Version:
+def ask_version(place: FilePlace) -> Version:
     """Request size and version of a file; cache its first block.
 
     Raises
@@ -111,7 +111,7 @@ def ask_version(place: Place) -> Version:
     return version
 
 
-def fetch(place: Place, version: Version, start: int, stop: int) -> Bytes:
+def fetch(place: FilePlace, version: Version, start: int, stop: int) -> Bytes:
     """Fetch bytes of one version of a file.
 
     Raises
@@ -130,7 +130,7 @@ def fetch(place: Place, version: Version, start: int, stop: int) -> Bytes:
     return data
 
 
-def check(place: Place, version: Version, found: Version) -> None:
+def check(place: FilePlace, version: Version, found: Version) -> None:
     """Check that a version is the one that was opened.
 
     Raise a StaleFileError if the version has changed.
@@ -146,7 +146,7 @@ def check(place: Place, version: Version, found: Version) -> None:
         )
 
 
-def submit(place: Place, version: Version, start: int, stop: int) -> Future[Bytes]:
+def submit(place: FilePlace, version: Version, start: int, stop: int) -> Future[Bytes]:
     """Fetch bytes in another thread."""
     global _pool  # noqa: PLW0603
     check_process()
@@ -173,7 +173,7 @@ def requests(starts: Index, stops: Index) -> list[tuple[int, int]]:
     return cuts
 
 
-def fetch_all(place: Place, version: Version, spans: Sequence[tuple[int, int]]) -> list[Bytes]:
+def fetch_all(place: FilePlace, version: Version, spans: Sequence[tuple[int, int]]) -> list[Bytes]:
     """Fetch several ranges of a file concurrently; errors are those of :func:`fetch`."""
     if not spans:
         return []
@@ -201,7 +201,7 @@ def cut_out(parts: Sequence[Bytes], firsts: Index, start: int, stop: int) -> Byt
     return whole[start - origin : stop - origin]
 
 
-def read_blocks(place: Place, version: Version, start: int, stop: int) -> Bytes:
+def read_blocks(place: FilePlace, version: Version, start: int, stop: int) -> Bytes:
     """Read bytes of a file in blocks, using cached blocks.
 
     Errors are those of :func:`fetch`.
@@ -222,7 +222,7 @@ def read_blocks(place: Place, version: Version, start: int, stop: int) -> Bytes:
     return cut_out([found[n] for n in numbers], firsts, start, stop)
 
 
-def _keep(key: tuple[Place, Version, int], block: Bytes) -> None:
+def _keep(key: tuple[FilePlace, Version, int], block: Bytes) -> None:
     # Each step is atomic: there is no lock that a fork could leave locked.
     _blocks.pop(key, None)
     _blocks[key] = block

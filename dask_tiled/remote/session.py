@@ -10,7 +10,15 @@ from urllib.parse import quote
 
 from dask_tiled.errors import DatasetError, RemoteError
 from dask_tiled.remote.fetching import Bytes, ask_version, persist, read_blocks
-from dask_tiled.remote.stores import HTTP, SAFE, Listing, Options, Place, Version, place_of
+from dask_tiled.remote.stores import (
+    HTTP,
+    SAFE,
+    FilePlace,
+    FolderListing,
+    Options,
+    Version,
+    place_of,
+)
 
 
 class Session:
@@ -18,9 +26,9 @@ class Session:
 
     def __init__(self, urls: Sequence[str] = (), options: Options = None) -> None:
         self._options = options
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, FilePlace] = {}
         self._versions: dict[str, Version | OSError] = {}
-        self._names: dict[str, Listing | None] = {}
+        self._names: dict[str, FolderListing | None] = {}
         for place in (place_of(url, options) for url in urls):
             if self._places.setdefault(place.url, place) != place:
                 problem = "URLs must not differ only in their queries"
@@ -32,7 +40,7 @@ class Session:
         """Return whether a session of several files already includes these URLs."""
         return self._places.keys() >= set(urls)
 
-    def place(self, url: str) -> Place:
+    def place(self, url: str) -> FilePlace:
         """Return the place of a URL; unopened files get the options of the opened ones."""
         if url not in self._places:
             known = next(iter(self._places.values()), None)
@@ -40,7 +48,7 @@ class Session:
             self._places[url] = place
         return self._places[url]
 
-    def look(self, url: str) -> tuple[Place, Version]:
+    def look(self, url: str) -> tuple[FilePlace, Version]:
         """Look up the version of a file, once.
 
         Raise a FileNotFoundError, PermissionError or RemoteError if the server refuses the request,
@@ -67,7 +75,7 @@ class Session:
         found = self._listing(folder)
         return None if found is None else found.folders
 
-    def _listing(self, folder: str) -> Listing | None:
+    def _listing(self, folder: str) -> FolderListing | None:
         if folder not in self._names:
             place = self.place(folder)
             try:
@@ -76,7 +84,7 @@ class Session:
                 self._names[folder] = None
         return self._names[folder]
 
-    def read(self, place: Place, version: Version, start: int, stop: int) -> Bytes:
+    def read(self, place: FilePlace, version: Version, start: int, stop: int) -> Bytes:
         """Read bytes in blocks; errors are those of :func:`~.fetching.fetch`."""
         return read_blocks(place, version, start, stop)
 

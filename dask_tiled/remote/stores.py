@@ -45,7 +45,7 @@ class Version(NamedTuple):
     """Entity tag, or the time of the last change; empty if the server sends neither."""
 
 
-class Listing(NamedTuple):
+class FolderListing(NamedTuple):
     """Names in a folder."""
 
     files: list[str]
@@ -62,11 +62,11 @@ class Store(Protocol):
         or has no byte ranges. Other errors are retried.
         """
 
-    def names(self, url: str) -> Listing | None:
+    def names(self, url: str) -> FolderListing | None:
         """List a folder; None if the server cannot list."""
 
 
-class Place(NamedTuple):
+class FilePlace(NamedTuple):
     """Location of a file with all that another process needs to read it."""
 
     url: str
@@ -82,7 +82,7 @@ class Place(NamedTuple):
         return _store(f"{scheme}://{rest.partition('/')[0]}", self.query, self.options)
 
 
-def place_of(url: str, options: Options) -> Place:
+def place_of(url: str, options: Options) -> FilePlace:
     """Return the place of a URL that is read with some options.
 
     Raise a DatasetError if the URL or its options are invalid, or the options cannot be pickled.
@@ -120,7 +120,7 @@ def place_of(url: str, options: Options) -> Place:
     except Exception as error:
         problem = "these storage options cannot be pickled for other processes"
         raise DatasetError(problem, path=url, found=str(error)) from error
-    return Place(url, query, packed)
+    return FilePlace(url, query, packed)
 
 
 def _check_no_password(url: str) -> None:
@@ -261,14 +261,14 @@ class Objects:
         except ValueError as error:
             raise DatasetError("invalid file name", path=url, found=first_line(error)) from None
 
-    def names(self, url: str) -> Listing | None:
+    def names(self, url: str) -> FolderListing | None:
         """List a prefix of a bucket, or the links of a folder's HTML page."""
         try:
             if not self._http:
                 found = self._obstore.list_with_delimiter(self._store, self._key(url))
                 files = [one["path"].rpartition("/")[2] for one in found["objects"]]
                 folders = [one.rstrip("/").rpartition("/")[2] for one in found["common_prefixes"]]
-                return Listing(files, folders)
+                return FolderListing(files, folders)
             folder = f"{url}/"
             store, key = self._located(folder)
             if store is self._store:
@@ -284,14 +284,14 @@ class Objects:
             return None
 
 
-def _linked(folder: str, page: bytes) -> Listing:
+def _linked(folder: str, page: bytes) -> FolderListing:
     """List the files and folders that the HTML page of a folder links to."""
     links = (link.decode("utf8", "replace") for link in LINK.findall(page))
     urls = (normal(urljoin(folder, link)) for link in links)
     names = dict.fromkeys(url.removeprefix(folder) for url in urls if url.startswith(folder))
     inside = [name for name in names if name and "/" not in name[:-1]]
     folders = [name[:-1] for name in inside if name.endswith("/")]
-    return Listing([name for name in inside if not name.endswith("/")], folders)
+    return FolderListing([name for name in inside if not name.endswith("/")], folders)
 
 
 def _version(meta: Mapping[str, Any]) -> Version:
@@ -331,7 +331,7 @@ class FileSystem:
         told = (f"{name} {info[name]}" for name in TELLING if info.get(name) is not None)
         return Version(info["size"], ", ".join(told))
 
-    def names(self, url: str) -> Listing | None:
+    def names(self, url: str) -> FolderListing | None:
         """List a folder."""
         path = self._system._strip_protocol(url)  # noqa: SLF001 - as above
         try:
@@ -340,4 +340,4 @@ class FileSystem:
             return None
         names = [(os.path.basename(one["name"].rstrip("/")), one["type"]) for one in listed]
         folders = [name for name, kind in names if kind == "directory"]
-        return Listing([name for name, kind in names if kind != "directory"], folders)
+        return FolderListing([name for name, kind in names if kind != "directory"], folders)

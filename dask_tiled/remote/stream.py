@@ -8,13 +8,13 @@ import os
 from typing import Any
 
 from dask_tiled.remote.session import session
-from dask_tiled.remote.stores import Place, Version
+from dask_tiled.remote.stores import FilePlace, Version
 
 
 class Stream(io.BufferedReader):
     """A buffered file object that reads a remote file in blocks, for other libraries."""
 
-    def __init__(self, place: Place, version: Version) -> None:
+    def __init__(self, place: FilePlace, version: Version) -> None:
         super().__init__(_Bytes(place, version), 1 << 14)
 
     def __repr__(self) -> str:  # h5py uses it as the file name
@@ -24,7 +24,7 @@ class Stream(io.BufferedReader):
 class _Bytes(io.RawIOBase):
     """The raw file object below :class:`Stream`."""
 
-    def __init__(self, place: Place, version: Version) -> None:
+    def __init__(self, place: FilePlace, version: Version) -> None:
         self._place, self._version = place, version
         self._at = 0
 

@@ -33,7 +33,7 @@ def wait_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
     return sync(coroutine)
 
 
-class Record(NamedTuple):
+class ExportRecord(NamedTuple):
     """Identifies the export that writes to a store; stored there until it is complete."""
 
     id: str
@@ -42,7 +42,7 @@ class Record(NamedTuple):
     """Key: exports with equal keys may resume each other."""
 
     @classmethod
-    def read(cls, place: Prefix) -> Record | None:
+    def read(cls, place: Prefix) -> ExportRecord | None:
         """Read the record of a place; None if there is none."""
         with suppress(ValueError, TypeError, KeyError, RecursionError):
             told = json.loads(place.get(RECORD) or b"")
@@ -66,7 +66,11 @@ class Prefix:
     is_local = False
 
     def __init__(
-        self, store: Store, prefix: str, record: Record | None = None, claimed: Prefix | None = None
+        self,
+        store: Store,
+        prefix: str,
+        record: ExportRecord | None = None,
+        claimed: Prefix | None = None,
     ) -> None:
         from zarr.storage import StorePath
 
@@ -79,7 +83,7 @@ class Prefix:
         """Set a value, unless another export has begun since."""
         from zarr.buffer import default_buffer_prototype
 
-        if self.claimed is not None and Record.read(self.claimed) != self.record:
+        if self.claimed is not None and ExportRecord.read(self.claimed) != self.record:
             raise DatasetError("another export has started to write to the store", path=self.path)
         buffer = default_buffer_prototype().buffer.from_bytes(bytes(data))
         try:
@@ -206,7 +210,7 @@ def begin_in_store(
     whole.remove(key for key in old if key.startswith(JOURNAL))
     content, journal = whole, None
     if opened.supports_deletes:  # zip files cannot be read while they are written
-        record = Record(uuid.uuid4().hex, attempt)
+        record = ExportRecord(uuid.uuid4().hex, attempt)
         whole.put(RECORD, json.dumps(record._asdict()).encode())
         content, journal = (
             Prefix(opened, whole.prefix + more, record, whole) for more in ("", JOURNAL)
@@ -218,10 +222,12 @@ def begin_in_store(
         yield Place(str(opened), content, journal)
 
 
-def _check_store(place: Prefix, there: set[str], name: str, *, overwrite: bool) -> Record | None:
+def _check_store(
+    place: Prefix, there: set[str], name: str, *, overwrite: bool
+) -> ExportRecord | None:
     """Refuse a store whose content may not be replaced; return the record of a stopped export."""
     shown = sorted(there & {*OF_ZARR})
-    found = None if shown else Record.read(place)
+    found = None if shown else ExportRecord.read(place)
     odd = unknown_key(there, whole=bool(shown))
     known = is_metadata(place.get(shown[0])) if shown else found or all(map(is_note, there))
     may_go = odd is None and known

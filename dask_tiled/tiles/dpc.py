@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.axes import labelled, shown_of
-from dask_tiled.array.tile_functions import reducible
 from dask_tiled.errors import TilingError
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import quantity
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.units import conversion, wavelength
+from dask_tiled.opened.axes import labelled, shown_of
+from dask_tiled.opened.tile_functions import reducible
 from dask_tiled.tiles.lengths import PIXELS, Length
 
 PADDINGS = "mirror", "periodic"

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.array.axes import shown_of
-from dask_tiled.array.job_arrays import Reducible
 from dask_tiled.discs import Disc, find_disc
 from dask_tiled.errors import TilingError
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import quantity
 from dask_tiled.model.units import conversion
+from dask_tiled.opened.axes import shown_of
+from dask_tiled.opened.job_arrays import Reducible
 from dask_tiled.sampling import mean_of, sampled
 
 PIXELS = "px"
@@ -27,7 +27,7 @@ Place = tuple[float, ...]
 """Position of a point in a frame, in pixels along each axis."""
 
 
-class Frame(NamedTuple):
+class SignalAxes(NamedTuple):
     """The signal axes of an array."""
 
     shape: tuple[int, ...]
@@ -117,7 +117,7 @@ def distances(
     return np.sqrt(np.broadcast_to(squares, shape))
 
 
-def found_disc(x: Reducible, frame: Frame, hint: str, limit: int | None = None) -> Disc:
+def found_disc(x: Reducible, frame: SignalAxes, hint: str, limit: int | None = None) -> Disc:
     """Find the bright disc in the mean of some frames; this computes them.
 
     Raise a TilingError if frames are not images, or their mean has no disc.
@@ -134,7 +134,7 @@ def found_disc(x: Reducible, frame: Frame, hint: str, limit: int | None = None) 
     return disc
 
 
-def center_of(x: Reducible, frame: Frame, center: Sequence[Length] | None) -> Place:
+def center_of(x: Reducible, frame: SignalAxes, center: Sequence[Length] | None) -> Place:
     """Return a given centre, or compute the middle of the bright disc."""
     if center is not None:
         return frame.place(center)

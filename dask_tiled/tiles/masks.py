@@ -11,16 +11,16 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import tokenize
 
-from dask_tiled.array.at_once import weighted
-from dask_tiled.array.axes import labelled, shown_of
-from dask_tiled.array.building import has_tiles
-from dask_tiled.array.job_arrays import Reducible
-from dask_tiled.array.tile_functions import map_tiles, reducible
-from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.errors import TilingError
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
+from dask_tiled.opened.at_once import weighted
+from dask_tiled.opened.axes import labelled, shown_of
+from dask_tiled.opened.building import has_tiles
+from dask_tiled.opened.job_arrays import Reducible
+from dask_tiled.opened.tile_functions import map_tiles, reducible
+from dask_tiled.opened.tiled_array import TiledArray
 from dask_tiled.tiles.sparse_masks import SparseMasks, are_sparse, checked_numbers, misfit
 
 

@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 from dask.base import tokenize
 
-from dask_tiled.array.axes import labelled, shown_of
-from dask_tiled.array.tile_functions import map_tiles, reducible
 from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.errors import TilingError, check_whole
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array, Index
-from dask_tiled.tiles.lengths import Frame, Length, Place, center_of, distances
+from dask_tiled.opened.axes import labelled, shown_of
+from dask_tiled.opened.tile_functions import map_tiles, reducible
+from dask_tiled.tiles.lengths import Length, Place, SignalAxes, center_of, distances
 from dask_tiled.tiles.masks import weights_of
 from dask_tiled.tiles.shapes import ROUNDING
 from dask_tiled.tiles.sparse_masks import SparseMasks
@@ -75,7 +75,7 @@ def radial_profile(
     ('radius',)
     """
     x = reducible(arr, sig_ndim)
-    frame = Frame.of(x)
+    frame = SignalAxes.of(x)
     if step is None:
         unit = frame.units
         width = max(frame.steps(unit), default=1.0)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.array.tile_functions import reducible
 from dask_tiled.errors import TilingError
-from dask_tiled.tiles.lengths import Frame, Length, Place, center_of, distances
+from dask_tiled.opened.tile_functions import reducible
+from dask_tiled.tiles.lengths import Length, Place, SignalAxes, center_of, distances
 
 Mask = npt.NDArray[np.bool_]
 
@@ -62,7 +62,7 @@ def disk(
            [0, 0, 0, 0, 0]])
     """
     x = reducible(arr, sig_ndim)
-    frame = Frame.of(x)
+    frame = SignalAxes.of(x)
     number, unit = frame.length("radius", radius)
     return _nearer(frame, center_of(x, frame, center), number, unit)
 
@@ -109,7 +109,7 @@ def ring(
     (60, 64)
     """
     x = reducible(arr, sig_ndim)
-    frame = Frame.of(x)
+    frame = SignalAxes.of(x)
     lengths = frame.length("inner", inner), frame.length("outer", outer)
     (least, unit), (most, other) = lengths
     if unit == other and most < least:
@@ -119,6 +119,6 @@ def ring(
     return within & ~inside
 
 
-def _nearer(frame: Frame, at: Place, length: float, unit: str) -> Mask:
+def _nearer(frame: SignalAxes, at: Place, length: float, unit: str) -> Mask:
     found: Mask = distances(frame.shape, at, frame.steps(unit)) < length * (1 - ROUNDING)
     return found

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from dask_tiled.errors import require_extra
-from dask_tiled.tiling.pictures import Picture, Shape, Text
+from dask_tiled.tiling.pictures import Drawing, Shape, Text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,7 +24,7 @@ STYLES: dict[str, tuple[str | None, float, float]] = {
 FONT_SIZE = 10.5
 
 
-def svg(picture: Picture) -> str:
+def svg(picture: Drawing) -> str:
     """Render a picture as SVG, in the colour of the surrounding text."""
     drawn = (_svg_shape(p) if isinstance(p, Shape) else _svg_text(p) for p in picture.parts)
     width, height = f"{picture.width:.0f}", f"{picture.height:.0f}"
@@ -63,7 +63,7 @@ def figures() -> ModuleType:
     return figures
 
 
-def figure(picture: Picture) -> Figure:
+def figure(picture: Drawing) -> Figure:
     """Render a picture with matplotlib, in colours for any background."""
     module = figures()
     from matplotlib.patches import Polygon

@@ -39,7 +39,7 @@ class Text(NamedTuple):
     anchor: str = "middle"
 
 
-class Picture(NamedTuple):
+class Drawing(NamedTuple):
     """Shapes and texts, in points from the upper left corner."""
 
     width: float
@@ -54,7 +54,7 @@ def picture(
     tile: tuple[int, ...],
     dtype: np.dtype,
     edges: Sequence[Sequence[int]],
-) -> Picture:
+) -> Drawing:
     """Compose the picture of a scheme; ``edges`` bound the tiles of the chunk ``block``."""
     axes, nav_ndim = list(map(_Line, known, chunks, block)), len(chunks) - len(tile) + 1
     planes = [_Plane("navigation", axes[:nav_ndim]), _Plane("signal", axes[nav_ndim:])]
@@ -81,7 +81,7 @@ def picture(
         text = f"not all cuts are drawn: {', '.join(crowded)}"
         parts.append(Text(text, GAP, floor + BOTTOM, anchor="start"))
     width = x + box.width + max(box.back * SLANT + GAP, 90)
-    return Picture(width, floor + BOTTOM + 6, tuple(parts))
+    return Drawing(width, floor + BOTTOM + 6, tuple(parts))
 
 
 def _count(n: int, noun: str) -> str:

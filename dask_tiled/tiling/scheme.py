@@ -30,7 +30,7 @@ from dask_tiled.tiling.negotiation import (
     make_chunks,
     tile_shape,
 )
-from dask_tiled.tiling.pictures import Picture, picture
+from dask_tiled.tiling.pictures import Drawing, picture
 from dask_tiled.tiling.sizes import least_count, read_chunks
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class TilingScheme:
     def _repr_html_(self) -> str:
         return f"<div>{drawing.svg(self.picture())}{html_table(self.reasons)}</div>"
 
-    def picture(self, axes: Sequence[Axis] = ()) -> Picture:
+    def picture(self, axes: Sequence[Axis] = ()) -> Drawing:
         """Compose the picture for :meth:`plot` and notebooks; the largest chunk is the example.
 
         With ``axes``, scales are drawn.

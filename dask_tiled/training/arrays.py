@@ -9,9 +9,9 @@ import dask.array as da
 import numpy as np
 from dask.base import compute
 
-from dask_tiled.array.inputs import as_array, is_xarray
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.model.indexing import Array, Index
+from dask_tiled.opened.inputs import as_array, is_xarray
 
 
 def arrays_of(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,8 +11,6 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.array.axes import shown_of
-from dask_tiled.array.dask_graph.schedulers import cluster
 from dask_tiled.blocks.ahead import AHEAD_BYTES, in_order
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.blocks.workers import able_workers
@@ -25,9 +23,11 @@ from dask_tiled.formats.beton.structure import (
     NAME_BYTES,
     is_page_size,
 )
+from dask_tiled.graphs.schedulers import cluster
 from dask_tiled.model.files import read_head
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.paths import open_file
+from dask_tiled.opened.axes import shown_of
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.storing.disk import writing_to
 from dask_tiled.storing.new_files import file_path, new_file

@@ -14,11 +14,11 @@ import dask.array as da
 import numpy as np
 from dask.base import annotate, get_annotations
 
-from dask_tiled.array.tasks import Key
 from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.completing import complete
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.indexing import Index
+from dask_tiled.plans.tasks import Key
 from dask_tiled.training.arrays import take
 from dask_tiled.training.fields import Column, Encoders, Values
 

@@ -16,7 +16,7 @@ from distributed import Client, KilledWorker, LocalCluster, Status, get_worker
 from dask_tiled import DatasetError, StaleFileError, TilingError
 from dask_tiled.blocks import completing
 from dask_tiled.blocks.completing import complete
-from dask_tiled.blocks.failures import Failure, Failures, is_of_machine
+from dask_tiled.blocks.failures import Failures, TaskFailure, is_of_machine
 from dask_tiled.storing.disk import writing_to
 
 COUNT = 12
@@ -126,7 +126,7 @@ def test_stolen_tasks():
 
     class Stealing:
         def run_on_scheduler(self, _, keys, final, *__):
-            return {key: Failure(key, ("bad",), "bad", key not in final) for key in keys}
+            return {key: TaskFailure(key, ("bad",), "bad", key not in final) for key in keys}
 
     failures, error = Failures(Stealing(), []), OSError("no such disk")
     for _ in range(11):

@@ -33,10 +33,10 @@ from dask_tiled import (
     to_beton,
     to_xarray,
 )
-from dask_tiled.array.dask_graph.wrapped import unwrapped
-from dask_tiled.array.tasks import pixels_of
 from dask_tiled.bridges.xarray_engine import Engine
 from dask_tiled.export.zarr.group import Dimensions
+from dask_tiled.graphs.wrapped import unwrapped
+from dask_tiled.plans.tasks import pixels_of
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_npy, write_raw
 
 FRAMES = counting_frames((5, 7, 8, 16), "uint16")

@@ -17,7 +17,7 @@ import dask
 import numpy as np
 
 from dask_tiled import open_dataset, run
-from dask_tiled.array import plan
+from dask_tiled.plans import plan
 
 FOLDER, REPEATS, SEED = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 DRAW = np.random.default_rng(SEED)

@@ -11,7 +11,7 @@ from clusters import started
 from distributed import Client
 
 from dask_tiled import open_dataset, run
-from dask_tiled.array import plan
+from dask_tiled.plans import plan
 from dask_tiled.testing import counting_frames
 
 pytestmark = pytest.mark.slow

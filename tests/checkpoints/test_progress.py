@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dask_tiled import open_dataset, run
-from dask_tiled.array import plan
 from dask_tiled.blocks import bars
 from dask_tiled.checkpoints import run as module
+from dask_tiled.plans import plan
 
 FRAMES = np.random.default_rng(5).normal(size=(20, 2, 50, 500)).astype("f4")  # 4 MB
 CHUNKS = (1, 2, 50, 500)  # 200 kB

@@ -17,8 +17,8 @@ from checks import refused
 import dask_tiled
 import dask_tiled.checkpoints.run as module
 from dask_tiled import DatasetError, StaleFileError, open_dataset, run
-from dask_tiled.array import plan
 from dask_tiled.checkpoints.values import decoded, encoded
+from dask_tiled.plans import plan
 from dask_tiled.reading.counting import counted
 from dask_tiled.storing.disk import unwritable
 from dask_tiled.storing.folders import Folder

@@ -22,10 +22,10 @@ from checks import peak_memory
 
 import dask_tiled
 from dask_tiled import DatasetError, TiledArray, VerificationError, convert, open_dataset
-from dask_tiled.array.axes import labelled
 from dask_tiled.converting import tiff_files
 from dask_tiled.converting.convert import KINDS, ZARR
 from dask_tiled.model.axes import Axis
+from dask_tiled.opened.axes import labelled
 from dask_tiled.testing import counting_frames, write_dm
 
 FRAMES = counting_frames((6, 8, 16, 12), "uint16")

@@ -18,11 +18,11 @@ from strategies import basic_indices, chunked
 
 import dask_tiled
 from dask_tiled import Corrections, StaleFileError, TilingError
-from dask_tiled.array.recipes import Recipe
 from dask_tiled.engine import evaluation
 from dask_tiled.engine.programs import MOST_SOURCES
 from dask_tiled.engine.vectors import OWN
 from dask_tiled.kernels import fold_functions
+from dask_tiled.plans.recipes import Recipe
 from dask_tiled.testing import write_npy
 
 pytestmark = pytest.mark.usefixtures("synchronous")

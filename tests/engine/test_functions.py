@@ -10,12 +10,12 @@ import pytest
 from dask.array import reductions
 
 import dask_tiled
-from dask_tiled.array.dask_graph.functions import REDUCTIONS as REDUCTIONS_OF_DASK
-from dask_tiled.array.dask_graph.functions import _count_and_total
-from dask_tiled.array.dask_graph.rewriting import planned, rewritten
-from dask_tiled.array.last_steps import LaterSteps
-from dask_tiled.array.lowering import LATER
 from dask_tiled.engine import reductions as table
+from dask_tiled.graphs.functions import REDUCTIONS as REDUCTIONS_OF_DASK
+from dask_tiled.graphs.functions import _count_and_total
+from dask_tiled.graphs.rewriting import planned, rewritten
+from dask_tiled.plans.last_steps import LaterSteps
+from dask_tiled.plans.lowering import LATER
 from dask_tiled.testing import write_npy
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -16,7 +16,7 @@ from ome_writer import document, image, tiff_data, uuid_of, write_pages
 
 from dask_tiled.exploring import server
 from dask_tiled.exploring.pictures import Pictures
-from dask_tiled.exploring.session import Session
+from dask_tiled.exploring.session import PageSession
 from dask_tiled.testing import write_mib, write_nd2, write_ser
 
 pytest.importorskip("uvicorn")
@@ -47,7 +47,7 @@ def served():
         sessions, pictures = [], Pictures.of(data, options)
 
         def make(send):
-            sessions.append(Session(pictures, send))
+            sessions.append(PageSession(pictures, send))
             return sessions[-1]
 
         app = server.app_of(make, "token")

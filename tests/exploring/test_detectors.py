@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dask_tiled import open_dataset
-from dask_tiled.exploring.detectors import SHAPES, SIGNALS, Detector, Job, usual
+from dask_tiled.exploring.detectors import SHAPES, SIGNALS, Detector, DetectorJob, usual
 from dask_tiled.exploring.scene import Scene
 from dask_tiled.testing import write_mib
 
@@ -45,7 +45,7 @@ def test_code_computes_the_image(arrays, name, shape, signal, center, radius, in
     arr = arrays[name]
     scene = Scene.of(arr)
     places = (1,) * len(scene.sliders)
-    job = Job.of(scene, places, Detector(shape, center, radius, inner, size, signal))
+    job = DetectorJob.of(scene, places, Detector(shape, center, radius, inner, size, signal))
     names = {"arr": arr}
     exec(job.code(), names)  # noqa: S102 - the code under test
     image = job.expression(scene.view(places)).compute()
@@ -63,7 +63,7 @@ def test_code_computes_the_image(arrays, name, shape, signal, center, radius, in
 
 def test_code_is_short(arrays):
     scene = Scene.of(arrays["calibrated"])
-    job = Job.of(scene, (), Detector("disk", (8, 10), 4, 2, (3, 3), "sum"))
+    job = DetectorJob.of(scene, (), Detector("disk", (8, 10), 4, 2, (3, 3), "sum"))
     assert job.code().splitlines() == [
         "from dask_tiled import tiles",
         "mask = tiles.disk(arr, 4.0, center=(-28.0, 40010.0))",
@@ -74,7 +74,7 @@ def test_code_is_short(arrays):
 def test_rectangle_selects_a_range_of_spectra():
     arr = da.from_array(np.arange(60).reshape(3, 20))
     scene = Scene.of(arr)._replace(scan=(0,), frame=(1,))
-    job = Job.of(scene, (), Detector("rectangle", (4.5,), 1, 1, (4.0,), "sum"))
+    job = DetectorJob.of(scene, (), Detector("rectangle", (4.5,), 1, 1, (4.0,), "sum"))
     assert np.array_equal(np.flatnonzero(job.mask), [3, 4, 5, 6])
     names = {"arr": arr}
     exec(job.code(), names)  # noqa: S102 - the code under test

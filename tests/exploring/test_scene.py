@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from dask_tiled import DatasetError, open_dataset, tiles
-from dask_tiled.array.inputs import as_array
 from dask_tiled.exploring.scene import Scene
+from dask_tiled.opened.inputs import as_array
 from dask_tiled.testing import write_mib, write_nrrd, write_ser
 
 

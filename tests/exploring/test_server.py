@@ -21,7 +21,7 @@ from dask_tiled.exploring import page as page_module
 from dask_tiled.exploring import server
 from dask_tiled.exploring.page import MODULE, START, STYLE, text_of
 from dask_tiled.exploring.pictures import Pictures
-from dask_tiled.exploring.session import Session
+from dask_tiled.exploring.session import PageSession
 from dask_tiled.testing import write_mib
 
 with warnings.catch_warnings():
@@ -41,7 +41,7 @@ def scan(tmp_path_factory):
 @pytest.fixture
 def client(scan):
     pictures = Pictures.of(scan, {})
-    app = server.app_of(lambda send: Session(pictures, send), TOKEN)
+    app = server.app_of(lambda send: PageSession(pictures, send), TOKEN)
     with testclient.TestClient(app, HERE) as made:
         yield made
     names = "image", "frame", "exploring", "closing"

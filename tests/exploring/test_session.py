@@ -17,7 +17,7 @@ from dask_tiled import open_dataset
 from dask_tiled.exploring.estimates import RATE
 from dask_tiled.exploring.messages import LARGEST, picture_message
 from dask_tiled.exploring.pictures import Pictures
-from dask_tiled.exploring.session import Session
+from dask_tiled.exploring.session import PageSession
 from dask_tiled.model.axes import Axis
 from dask_tiled.reading.counting import counted
 from dask_tiled.testing import Tile, counting_frames, write_czi, write_lif, write_mib
@@ -31,7 +31,7 @@ class Page(list):
 
     def __init__(self, data, **options):
         super().__init__()
-        self.session = Session(Pictures.of(data, options), self.append, **options)
+        self.session = PageSession(Pictures.of(data, options), self.append, **options)
         self.session.begin()
         self.rest()
 
@@ -336,14 +336,14 @@ def test_file_errors_are_sent_as_messages(page, tmp_path):
 def test_newest_request_wins(scan, monkeypatch):
     """The last of a hundred quick requests is computed, most others are skipped."""
     page = Page(scan)
-    begun, image, asked = [], Session._images, threading.Event()
+    begun, image, asked = [], PageSession._images, threading.Event()
 
     def counted(self, *values):
         begun.append(1)
         asked.wait(60)
         yield from image(self, *values)
 
-    monkeypatch.setattr(Session, "_images", counted)
+    monkeypatch.setattr(PageSession, "_images", counted)
     state = page.session.state
     for k in range(100):
         page.session._show(state._replace(detector=state.detector._replace(radius=1 + k / 10)))
@@ -365,7 +365,7 @@ def test_closing_during_computation_leaves_no_thread():
         return block
 
     arr = da.zeros((400, 2, 8, 8), chunks=(1, 2, 8, 8)).map_blocks(slowly, dtype=float)
-    session = Session(Pictures.of(arr, {}), lambda _: None)
+    session = PageSession(Pictures.of(arr, {}), lambda _: None)
     session.begin()
     assert begun.wait(60)
     session.close()
@@ -392,7 +392,7 @@ def test_growing_files_are_followed(tmp_path):
     whole = counting_frames((4, 5, 8, 8), "u2")
     path.write_bytes(whole[:2].tobytes())
     options = {"dtype": "u2", "nav_shape": (4, 5), "sig_shape": (8, 8), "format": "raw"}
-    session = Session(Pictures.of(path, options, follow=True), lambda _: None, follow=True)
+    session = PageSession(Pictures.of(path, options, follow=True), lambda _: None, follow=True)
     session.begin()
     with path.open("ab") as file:
         file.write(whole[2:].tobytes())

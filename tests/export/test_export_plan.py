@@ -8,11 +8,11 @@ import pytest
 import zarr
 
 from dask_tiled import open_dataset, to_zarr
-from dask_tiled.array.spec import Given
-from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.export.zarr import levels, relay
 from dask_tiled.export.zarr.layout import Settings
 from dask_tiled.export.zarr.plan import plan_of
+from dask_tiled.opened.spec import Given
+from dask_tiled.opened.tiled_array import TiledArray
 from dask_tiled.testing import counting_frames, write_mib
 
 FRAMES = counting_frames((6, 10, 12, 20), "uint16")

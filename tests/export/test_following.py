@@ -10,9 +10,9 @@ import pytest
 import zarr
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset, to_zarr, verify_zarr
-from dask_tiled.array import growing
 from dask_tiled.blocks import alignment
 from dask_tiled.export.zarr import following
+from dask_tiled.opened import growing
 from dask_tiled.storing import folders
 from dask_tiled.testing import counting_frames, write_mib_series, write_mrc, write_tvips
 

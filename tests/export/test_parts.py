@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_tiled import open_dataset
-from dask_tiled.export.zarr.parts import Pixels
+from dask_tiled.export.zarr.parts import BlockPixels
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
@@ -50,7 +50,7 @@ def test_parts_of_a_source(files, data):
     counts = [-(-n // k) for n, k in zip(inside.shape, chunk, strict=True)]
     with Workspace() as workspace:
         seen = []
-        for place, pixels in Pixels(source, box, workspace).parts(region, chunk):
+        for place, pixels in BlockPixels(source, box, workspace).parts(region, chunk):
             corners = zip(place, chunk, strict=True)
             want = inside[tuple(slice(k * n, (k + 1) * n) for k, n in corners)]
             np.testing.assert_array_equal(pixels, want)
@@ -70,8 +70,8 @@ def test_parts_take_little_more_than_their_block(tmp_path, shape, chunk):
     source = Source(arr.description.layout, arr.description.conversion, "auto")
     box, region = tuple((0, n) for n in shape), tuple(slice(0, n) for n in shape)
     with Workspace() as workspace:
-        next(Pixels(source, box, workspace).parts(region, chunk))  # compiles what is needed
+        next(BlockPixels(source, box, workspace).parts(region, chunk))  # compiles what is needed
         with peak_memory() as peak:
-            for _ in Pixels(source, box, workspace).parts(region, chunk):
+            for _ in BlockPixels(source, box, workspace).parts(region, chunk):
                 pass
     assert peak[0] < 1.4 * arr.nbytes

@@ -13,11 +13,11 @@ import tifffile
 import zarr
 
 from dask_tiled import Corrections, DatasetError, explain, open_dataset, to_zarr, verify_zarr
-from dask_tiled.array.spec import Given
 from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.export.zarr import relay, targets
 from dask_tiled.export.zarr.relay import relayed, times_read
-from dask_tiled.export.zarr.targets import Target
+from dask_tiled.export.zarr.targets import ZarrTarget
+from dask_tiled.opened.spec import Given
 from dask_tiled.reading.counting import counted
 from dask_tiled.storing.places import Place
 from dask_tiled.testing import counting_frames, write_mib, write_raw
@@ -35,14 +35,14 @@ def always(monkeypatch):
 @pytest.fixture
 def steps(monkeypatch):
     """List the folder of the step for each write of a task."""
-    found, write = [], Target.write
+    found, write = [], ZarrTarget.write
 
     def listed(self, box, held):
         folders = Path(self.place.content.path).parents
         found.append(next(folder.name for folder in folders if folder.name != "store"))
         write(self, box, held)
 
-    monkeypatch.setattr(targets.Target, "write", listed)
+    monkeypatch.setattr(targets.ZarrTarget, "write", listed)
     return found
 
 

@@ -29,7 +29,7 @@ from dask_tiled import (
     verify_zarr,
 )
 from dask_tiled.export.zarr.group import node_names
-from dask_tiled.export.zarr.targets import Target
+from dask_tiled.export.zarr.targets import ZarrTarget
 from dask_tiled.formats.zarr import descriptor
 from dask_tiled.testing import counting_frames, write_lif
 
@@ -52,13 +52,13 @@ def scan(tmp_path):
 @pytest.fixture
 def written(monkeypatch):
     """Count the boxes that are written."""
-    write, boxes = Target.write, []
+    write, boxes = ZarrTarget.write, []
 
     def counted(self, box, held):
         boxes.append(box)
         write(self, box, held)
 
-    monkeypatch.setattr(Target, "write", counted)
+    monkeypatch.setattr(ZarrTarget, "write", counted)
     return boxes
 
 
@@ -223,7 +223,7 @@ STORES = {"path": lambda folder: folder / "out.zarr", "memory": lambda _: Memory
 def test_an_interrupted_export_is_resumed(tmp_path, monkeypatch, written, kind, after):
     """An interrupted export shows nothing; the same call writes only what is missing."""
     arrays, store = {"a": A, "b/c": B, "d": C, "e": A + 1}, STORES[kind](tmp_path)
-    whole = Target.write
+    whole = ZarrTarget.write
 
     def stopped(self, box, held):
         if len(written) == after:
@@ -231,7 +231,7 @@ def test_an_interrupted_export_is_resumed(tmp_path, monkeypatch, written, kind, 
         whole(self, box, held)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Target, "write", stopped)
+        patch.setattr(ZarrTarget, "write", stopped)
         with pytest.raises(KeyboardInterrupt):
             to_zarr(arrays, store, **QUIET)
     with pytest.raises(FileNotFoundError):
@@ -248,7 +248,7 @@ def test_an_interrupted_export_is_resumed(tmp_path, monkeypatch, written, kind, 
 
 def test_changed_arrays_are_written_again(tmp_path, monkeypatch, written):
     """After an interruption, nodes of arrays that changed meanwhile are replaced."""
-    out, whole = tmp_path / "out.zarr", Target.write
+    out, whole = tmp_path / "out.zarr", ZarrTarget.write
     arrays = {"a": A, "b": B, "c": C}
 
     def stopped(self, box, held):
@@ -257,7 +257,7 @@ def test_changed_arrays_are_written_again(tmp_path, monkeypatch, written):
         whole(self, box, held)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Target, "write", stopped)
+        patch.setattr(ZarrTarget, "write", stopped)
         with pytest.raises(KeyboardInterrupt):
             to_zarr(arrays, out, **QUIET)
     del written[:]

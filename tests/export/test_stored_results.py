@@ -26,11 +26,11 @@ from dask_tiled import (
     to_zarr,
     verify_zarr,
 )
-from dask_tiled.array.spec import Given
 from dask_tiled.export.zarr import grids, levels, relay
 from dask_tiled.export.zarr.layout import Settings
 from dask_tiled.export.zarr.plan import plan_of
 from dask_tiled.export.zarr.results import results_of
+from dask_tiled.opened.spec import Given
 from dask_tiled.reading.counting import counted
 from dask_tiled.stored_results import stored_results
 from dask_tiled.storing.places import Place

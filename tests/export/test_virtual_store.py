@@ -14,11 +14,11 @@ from zarr.core.buffer import cpu, default_buffer_prototype
 from zarr.testing.store import StoreTests
 
 from dask_tiled import as_zarr, open_dataset
-from dask_tiled.export.virtual.store import Contents, VirtualStore
+from dask_tiled.export.virtual.store import GroupContents, VirtualStore
 from dask_tiled.testing import counting_frames, write_raw
 
 
-class Documents(Contents, MutableMapping):
+class Documents(GroupContents, MutableMapping):
     """Documents that can be set, and an array without chunks."""
 
     def __init__(self, documents):

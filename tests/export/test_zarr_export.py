@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import DatasetError, TilingError, open_dataset, to_zarr, verify_zarr
-from dask_tiled.array.spec import Given
 from dask_tiled.export.zarr import sources
 from dask_tiled.export.zarr.grids import grids_of
+from dask_tiled.opened.spec import Given
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 to_zarr = partial(to_zarr, layout="array")  # without keys of a group

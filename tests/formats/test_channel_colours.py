@@ -7,8 +7,8 @@ from kinds import path_of
 from ome_types import from_xml
 
 from dask_tiled import convert, describe, open_dataset
-from dask_tiled.array.axes import shown_of
-from dask_tiled.array.inputs import as_array
+from dask_tiled.opened.axes import shown_of
+from dask_tiled.opened.inputs import as_array
 from dask_tiled.testing import Tile, write_czi, write_ims, write_lif, write_nd2
 
 FRAMES = np.zeros((3, 8, 12), "u2")

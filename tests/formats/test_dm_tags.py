@@ -7,7 +7,7 @@ import pytest
 import dask_tiled
 from dask_tiled import CorruptFileError, TruncatedFileError
 from dask_tiled.formats.dm.descriptor import sniff
-from dask_tiled.formats.dm.tags import Array, read_tags
+from dask_tiled.formats.dm.tags import TagArray, read_tags
 from dask_tiled.testing import counting_frames, write_dm, write_tags
 
 ONE_WORD = b"%%%%" + (1).to_bytes(8, "big")
@@ -19,7 +19,7 @@ def test_tags(tmp_path, version):
     tags = {"a": 1, "b": [2.5, {"c": (3, -4)}], "text": "µm", "long": "x" * 600, "on": True}
     found = read_tags(write_tags(tmp_path / "a", {**tags, "raw": b"\0\1"}, version=version))
     long = found.pop("long")
-    assert isinstance(long, Array)
+    assert isinstance(long, TagArray)
     assert (long.dtype, long.length, long.nbytes) == ("<H", 600, 1200)
     assert (tmp_path / "a").read_bytes()[long.offset :].startswith(b"x\0x\0")
     del tags["long"]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dask_tiled import Corrections, DatasetError
-from dask_tiled.reading.correction_plans import Plan
+from dask_tiled.reading.correction_plans import CorrectionPlan
 
 
 def test_means_are_summed_in_float64():
@@ -17,7 +17,9 @@ def test_means_are_summed_in_float64():
     frame = np.ones((1, 3, 3), "f4")
     frame[0, 0, 0] = 2**24
     out = np.empty_like(frame)
-    Plan(Corrections(excluded_pixels=[(1, 1)]), [(0, 1, 3), (0, 1, 3)], (3, 3)).apply(frame, out)
+    CorrectionPlan(Corrections(excluded_pixels=[(1, 1)]), [(0, 1, 3), (0, 1, 3)], (3, 3)).apply(
+        frame, out
+    )
     assert out[0, 1, 1] == np.float32((2**24 + 7) / 8)
 
 
@@ -25,7 +27,7 @@ def test_halo_by_hand():
     """An excluded pixel in a tile's corner has good neighbours in four tiles."""
     frame = np.arange(25, dtype="u2").reshape(1, 5, 5)
     corrections = Corrections(excluded_pixels=[(2, 2), (1, 1)])
-    plan = Plan(corrections, [(2, 1, 3), (2, 1, 3)], (5, 5))
+    plan = CorrectionPlan(corrections, [(2, 1, 3), (2, 1, 3)], (5, 5))
     out = np.empty((1, 3, 3), "f4")
     plan.apply(np.ascontiguousarray(frame[:, 2:, 2:]), out)
     (halo,) = plan.halos
@@ -198,17 +200,20 @@ def test_coordinates_need_the_shape_of_the_frame():
     corrections = Corrections(excluded_pixels=[(2, 2)])
     assert corrections.sig_shape is None
     with pytest.raises(DatasetError, match="the frame shape is needed"):
-        Plan(corrections, [(0, 1, 3), (0, 1, 3)])
-    assert Plan(corrections, [(0, 1, 3), (0, 1, 3)], (3, 3)).halos == ()
-    assert Plan(corrections, [(0, 1, 3), (0, 1, 3)], (4, 4)).halos[0].box == ((1, 4), (1, 4))
+        CorrectionPlan(corrections, [(0, 1, 3), (0, 1, 3)])
+    assert CorrectionPlan(corrections, [(0, 1, 3), (0, 1, 3)], (3, 3)).halos == ()
+    assert CorrectionPlan(corrections, [(0, 1, 3), (0, 1, 3)], (4, 4)).halos[0].box == (
+        (1, 4),
+        (1, 4),
+    )
     shaped = Corrections(gain=np.ones((3, 3)), excluded_pixels=[(2, 2)])
-    assert Plan(shaped, [(0, 1, 3), (0, 1, 3)]).halos == ()
+    assert CorrectionPlan(shaped, [(0, 1, 3), (0, 1, 3)]).halos == ()
 
 
 def test_single_positions_may_have_any_step():
     frame = np.arange(20, dtype="u2").reshape(1, 4, 5)
     corrections = Corrections(dark=frame[0], excluded_pixels=[(1, 1)])
-    plan = Plan(corrections, [(1, 0, 1), (1, -7, 1)])
+    plan = CorrectionPlan(corrections, [(1, 0, 1), (1, -7, 1)])
     out = np.full((1, 1, 1), 9.0, "f4")
     plan.apply(frame[:, 1:2, 1:2].copy(), out)
     (halo,) = plan.halos

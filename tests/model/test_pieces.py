@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import part_of
 
-from dask_tiled.array.building import build
 from dask_tiled.errors import CorruptFileError, StaleFileError, TruncatedFileError
 from dask_tiled.model.decoders import BlockDecoder, plain
 from dask_tiled.model.description import Description
 from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece, piece_table, table_of
+from dask_tiled.opened.building import build
 from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.testing import counting_frames
 from dask_tiled.tiles import apply_masks

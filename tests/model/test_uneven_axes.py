@@ -13,10 +13,10 @@ from rsciio.hspy import file_reader
 
 import dask_tiled
 from dask_tiled import Axis, describe, open_dataset
-from dask_tiled.array.axes import shown_of
-from dask_tiled.array.inputs import as_array
 from dask_tiled.exploring.scene import Scene
 from dask_tiled.model.axes import MOST_COORDINATES
+from dask_tiled.opened.axes import shown_of
+from dask_tiled.opened.inputs import as_array
 from dask_tiled.testing import counting_frames
 
 pytestmark = pytest.mark.usefixtures("synchronous")

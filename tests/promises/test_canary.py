@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dask_tiled.array.dask_graph.names import NAMES, NO_TILES
 from dask_tiled.foreign import find
+from dask_tiled.graphs.names import NAMES, NO_TILES
 
 CANARY = Path(__file__).parents[1] / "canary.py"
 LISTED = [(module, name) for module, names in NAMES.items() for name in names]

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from graphlib import TopologicalSorter
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -14,8 +15,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import dask_tiled
-from dask_tiled.array.dask_graph.names import NAMES
 from dask_tiled.formats.registry import _MODULES
+from dask_tiled.graphs.names import NAMES
 from dask_tiled.testing import counting_frames, write_mib
 
 TESTS = Path(__file__).parents[1]
@@ -36,7 +37,11 @@ ORDER = [
     "reading",
     "tiling",
     "engine",
-    "array",
+    "plans",
+    "graphs",
+    "labels",
+    "opened",
+    "explaining",
     "",
     "blocks",
     "storing",
@@ -60,7 +65,10 @@ ONLY_IN = {
     "anywidget": {"exploring"},
     "dask.array": {
         "tiling",
-        "array",
+        "graphs",
+        "labels",
+        "opened",
+        "explaining",
         "",
         *OUT_AGAIN,
         "testing",
@@ -101,7 +109,7 @@ OF_DASK = {
     "dask.utils.parse_bytes",
 }
 # The package that may use private names of dask, and these names.
-SEAM = "dask_tiled.array.dask_graph"
+SEAM = "dask_tiled.graphs"
 PRIVATE_OF_DASK = {name for names in NAMES.values() for name in names}
 # Libraries whose objects users pass, or that call the package.
 BROUGHT = {"IPython", "icechunk", "pint"}  # kernels bring IPython, napari brings pint
@@ -126,7 +134,7 @@ FROM_PRIVATE = {
 }
 # Private attributes of objects of other packages.
 OF_OTHERS = {
-    "dask_tiled.array.inputs": {"_data"},  # of xarray's variables: data that is not loaded yet
+    "dask_tiled.opened.inputs": {"_data"},  # of xarray's variables: data that is not loaded yet
     "dask_tiled.errors": {"_getframe"},
     "dask_tiled.formats.hdf5.child": {"_exit"},  # of os, which documents it
     "dask_tiled.kernels.code_cache": {
@@ -140,7 +148,7 @@ OF_OTHERS = {
 # Modules that import names from all packages.
 GATHERING = {"dask_tiled", "dask_tiled.__main__", "dask_tiled.public"}
 # Methods of arrays look up public functions when they are called.
-LOOKING_UP = {"dask_tiled.array.verbs"}
+LOOKING_UP = {"dask_tiled.opened.verbs"}
 # Modules that derive from classes of a library, and so are imported in functions themselves.
 DERIVED = {
     "dask_tiled.kernels",
@@ -329,6 +337,39 @@ def test_public_names_exist():
         assert all(getattr(package, name).__doc__ for name in package.__all__)
 
 
+PLANNING = """
+import pkgutil, sys
+from importlib import import_module
+import dask_tiled.plans
+for found in pkgutil.iter_modules(dask_tiled.plans.__path__):
+    import_module(f"dask_tiled.plans.{found.name}")
+print(*sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_planning_knows_no_dask_array():
+    """All modules of plans load without dask.array, and without the packages above them."""
+    done = subprocess.run(
+        [sys.executable, "-c", PLANNING], capture_output=True, text=True, check=True
+    )
+    loaded = {*done.stdout.split()}
+    assert "dask_tiled.plans.recipes" in loaded
+    assert not loaded & {"dask.array", "dask_tiled.graphs", "dask_tiled.opened"}
+
+
+def test_classes_have_names_of_their_own(trees):
+    """No two classes of the package have one name."""
+    names = [
+        (node.name, module)
+        for module, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    ]
+    several = Counter(name for name, _ in names)
+    assert [one for one in names if several[one[0]] > 1] == []
+
+
 LOADING = """
 import sys
 import dask_tiled.formats.registry, dask_tiled.formats.tools.files
@@ -348,7 +389,7 @@ def test_importing_loads_nothing_heavy():
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     first, then, names = (set(line.split()) for line in done.stdout.splitlines())
     assert not first & {"dask", "dask_tiled.public"}
-    assert "dask_tiled.array.tiled_array" in then
+    assert "dask_tiled.opened.tiled_array" in then
     assert not then & (HEAVY | {"dask_tiled.testing"})
     assert names == {*dask_tiled.formats(), *dask_tiled.__all__, "__version__"}
 

@@ -10,7 +10,7 @@ from dask.core import flatten
 
 import dask_tiled
 from dask_tiled import TiledArray, map_tiles, reduce_tiles
-from dask_tiled.array.dask_graph.rewriting import rewritten
+from dask_tiled.graphs.rewriting import rewritten
 from dask_tiled.testing import write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -13,7 +13,7 @@ from conftest import ANY_PORT
 from distributed import Client, LocalCluster
 
 from dask_tiled import StaleFileError, map_tiles, open_dataset
-from dask_tiled.array.tasks import pixels_of
+from dask_tiled.plans.tasks import pixels_of
 from dask_tiled.reading import backends, buffered, mapped
 from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.system import pages
@@ -229,7 +229,7 @@ def test_sparse_pixels_that_are_not_cached_are_read(path, monkeypatch):
     arr.sum().compute()
     assert maps_of(path) == 1
     monkeypatch.setattr(backends, "is_cached", lambda *_: False)
-    monkeypatch.delattr(mapped.Mapped, "windows")
+    monkeypatch.delattr(mapped.MappedWindows, "windows")
     np.testing.assert_array_equal(arr[:, 3, 4].compute(), FRAMES[:, 3, 4])
 
 

@@ -10,9 +10,9 @@ import tempfile
 import threading
 import time
 
-from dask_tiled.array import plan
-from dask_tiled.array.dask_graph import results
+from dask_tiled.graphs import results
 from dask_tiled.model.files import File
+from dask_tiled.plans import plan
 from dask_tiled.reading import reader
 
 

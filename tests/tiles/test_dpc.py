@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from dask_tiled import Axis, TilingError, open_dataset, tiles
-from dask_tiled.array.axes import labelled, shown_of
 from dask_tiled.model.units import wavelength
+from dask_tiled.opened.axes import labelled, shown_of
 from dask_tiled.testing import write_dm
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -9,7 +9,7 @@ import pytest
 from checks import on_tiles
 
 from dask_tiled import Axis, TilingError, open_dataset, tiles
-from dask_tiled.array.axes import labelled, shown_of
+from dask_tiled.opened.axes import labelled, shown_of
 from dask_tiled.testing import counting_frames, write_mib, write_npy
 
 pytestmark = pytest.mark.usefixtures("synchronous")

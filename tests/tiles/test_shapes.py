@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dask_tiled import Axis, TilingError, open_dataset, tiles
-from dask_tiled.array.axes import labelled
+from dask_tiled.opened.axes import labelled
 from dask_tiled.testing import write_dm, write_npy
 
 pytestmark = pytest.mark.usefixtures("synchronous")

@@ -17,10 +17,10 @@ CLOSED = "on Windows, files are closed after each chunk, and none stays mapped"
 CASTS = "NumPy for Windows casts floats beyond u8 unlike compiled code, so that dask casts them"
 PROC = "reads /proc of Linux, which Wine shows"
 UNSUPPORTED = {
-    "tests/array/test_graph.py::test_descriptors": "counts files in /proc",
-    "tests/array/test_lending.py::test_functions_get_private_pages": "Windows cannot make mapped "
+    "tests/graphs/test_graph.py::test_descriptors": "counts files in /proc",
+    "tests/graphs/test_lending.py::test_functions_get_private_pages": "Windows cannot make mapped "
     "pages independent of their file",
-    "tests/array/test_rewriting.py::test_cast_pixels_are_not_stored": CASTS,
+    "tests/graphs/test_rewriting.py::test_cast_pixels_are_not_stored": CASTS,
     "tests/command_line/test_failures.py::test_bad_input_gives_one_line[convert scan.mib /d": DEV,
     "tests/command_line/test_failures.py::test_bad_input_gives_one_line[info nothing.mib": LINUX,
     "tests/command_line/test_failures.py::test_missing_extra_names_the_package": "Python of this "

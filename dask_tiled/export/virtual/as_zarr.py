@@ -61,14 +61,14 @@ def as_zarr(arr: Any, *, chunks: Any = None) -> zarr.Array[Any]:
     """
     import zarr
 
-    from dask_tiled.export.virtual.store import Contents, VirtualStore
+    from dask_tiled.export.virtual.store import GroupContents, VirtualStore
 
     arr, desc = opened_for_zarr(arr)
     if chunks is None:
         sizes = _default(desc, arr.chunks)
     else:
         sizes = equal_chunks("zarr chunks", chunks, desc.shape, desc.dtype, desc.dims)
-    contents = Contents(documents_of(desc, sizes), arr._source, sizes)  # noqa: SLF001
+    contents = GroupContents(documents_of(desc, sizes), arr._source, sizes)  # noqa: SLF001
     return zarr.open_array(VirtualStore(contents), path=DATA, mode="r")
 
 

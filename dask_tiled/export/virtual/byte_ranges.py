@@ -10,7 +10,7 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.model.description import Description
 
 
-class Chunk(NamedTuple):
+class StoredChunk(NamedTuple):
     """A chunk that is a byte range of a file.
 
     Attributes
@@ -47,7 +47,7 @@ class ByteRanges(NamedTuple):
     """
 
     shape: tuple[int, ...]
-    chunks: list[Chunk]
+    chunks: list[StoredChunk]
     codecs: list[dict[str, Any]]
     dtype: np.dtype
     fill: Any

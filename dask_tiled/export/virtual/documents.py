@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import Any, Literal
 
-from dask_tiled.array.tiled_array import TiledArray
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.group import DATA, coordinates_of
 from dask_tiled.model.description import Description
 from dask_tiled.model.mark import attributes_of
+from dask_tiled.opened.tiled_array import TiledArray
 from dask_tiled.opening import opened_array
 
 

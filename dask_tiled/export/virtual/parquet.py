@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import require
-from dask_tiled.export.virtual.byte_ranges import Chunk
+from dask_tiled.export.virtual.byte_ranges import StoredChunk
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.files import read_head
 from dask_tiled.model.mark import MARK
@@ -40,7 +40,7 @@ def are_references(path: str) -> bool:
 def write_parquet(
     path: str,
     documents: Mapping[str, bytes],
-    chunks: Sequence[Chunk],
+    chunks: Sequence[StoredChunk],
     urls: Sequence[str],
     *,
     overwrite: bool,

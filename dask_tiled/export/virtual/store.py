@@ -13,13 +13,13 @@ from zarr.abc.store import ByteRequest, Store
 from zarr.buffer import cpu
 from zarr.storage import MemoryStore
 
-from dask_tiled.array.tasks import Block, pixels_of
 from dask_tiled.export.zarr.group import DATA
+from dask_tiled.plans.tasks import Block, pixels_of
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid, ceil_div, split
 
 
-class Contents(Mapping[str, Buffer]):
+class GroupContents(Mapping[str, Buffer]):
     """The values of a group: its metadata, and the chunks of its array, read on request.
 
     Parameters
@@ -63,7 +63,7 @@ class Contents(Mapping[str, Buffer]):
         return key in self.documents or self.block(str(key)) is not None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Contents) and self.identity == other.identity
+        return isinstance(other, GroupContents) and self.identity == other.identity
 
     def __hash__(self) -> int:
         return hash(self.identity)
@@ -113,7 +113,7 @@ class VirtualStore(MemoryStore):
 
     supports_writes = supports_deletes = False
 
-    def __init__(self, contents: Contents) -> None:
+    def __init__(self, contents: GroupContents) -> None:
         super().__init__(contents, read_only=True)  # type: ignore[arg-type] # read-only
         self.contents = contents
 

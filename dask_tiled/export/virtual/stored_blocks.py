@@ -10,7 +10,7 @@ import numpy as np
 
 from dask_tiled.codecs.image_codecs import ROWS
 from dask_tiled.codecs.pipeline import BYTES
-from dask_tiled.export.virtual.byte_ranges import ByteRanges, Chunk, refused
+from dask_tiled.export.virtual.byte_ranges import ByteRanges, StoredChunk, refused
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Cut, Index
 from dask_tiled.model.pieces import strides_of
@@ -45,7 +45,9 @@ def stored_blocks(desc: Description) -> ByteRanges | None:
     columns = (pieces.file, pieces.offset, pieces.nbytes)
     ranges = zip(*(column[written].tolist() for column in columns), strict=True)
     chunks = [
-        Chunk(place, *where) for shown, where in zip(places, ranges, strict=True) for place in shown
+        StoredChunk(place, *where)
+        for shown, where in zip(places, ranges, strict=True)
+        for place in shown
     ]
     edge = (*chunk[: -len(own)], *pieces.shape[written].min(axis=0)[-len(own) :].tolist())
     edge = edge if told["called"] == "strip" and edge != chunk else ()

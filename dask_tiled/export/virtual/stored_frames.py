@@ -12,7 +12,7 @@ import numpy as np
 from dask_tiled.codecs.pipeline import BYTES
 from dask_tiled.errors import format_bytes
 from dask_tiled.export.decoders import RATES, UNITS, UnitRuns
-from dask_tiled.export.virtual.byte_ranges import ByteRanges, Chunk, refused
+from dask_tiled.export.virtual.byte_ranges import ByteRanges, StoredChunk, refused
 from dask_tiled.model.decoders import plain
 from dask_tiled.model.description import Description
 from dask_tiled.model.events import EventRun
@@ -45,7 +45,7 @@ def stored_frames(desc: Description) -> ByteRanges:
     counts = (size // n for size, n in zip(desc.shape, shape, strict=True))
     places = itertools.product(*map(range, counts))
     columns = zip(places, stored.file.tolist(), stored.offset.tolist(), strict=True)
-    chunks = [Chunk(*where, stored.nbytes) for where in columns if where[1] >= 0]
+    chunks = [StoredChunk(*where, stored.nbytes) for where in columns if where[1] >= 0]
     return ByteRanges(shape, chunks, codecs, dtype, desc.conversion.fill_value)
 
 

@@ -7,20 +7,20 @@ from typing import Any
 
 from dask.base import tokenize
 
-from dask_tiled.array.growing import refreshed, rows_as_they_come, rows_there, with_many_frames
-from dask_tiled.array.spec import Given
-from dask_tiled.array.tiled_array import read_once
 from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.errors import DatasetError, warn
 from dask_tiled.export.zarr.grids import ChunkGrid, grids_of
 from dask_tiled.export.zarr.layout import Settings
 from dask_tiled.export.zarr.plan import StoreStep, plan_of
-from dask_tiled.export.zarr.targets import Target, write_blocks
+from dask_tiled.export.zarr.targets import ZarrTarget, write_blocks
 from dask_tiled.export.zarr.windows import with_windows
 from dask_tiled.model.description import Description
 from dask_tiled.model.growth import Sample
 from dask_tiled.model.layout import Layout
+from dask_tiled.opened.growing import refreshed, rows_as_they_come, rows_there, with_many_frames
+from dask_tiled.opened.spec import Given
+from dask_tiled.opened.tiled_array import read_once
 from dask_tiled.storing.beginning import begin
 from dask_tiled.storing.folders import local_path
 from dask_tiled.storing.places import Place
@@ -88,7 +88,7 @@ def follow_files(
                 _note_sample(place, rows.description.layout)
             blocks = read_once(rows.arr, tuple(map(split, rows.arr.shape, sizes)))
             some = range(rows.first // sizes[0], -(-rows.stop // sizes[0]))
-            write_blocks(blocks, Target(step.stack, place), done, show=False, rows=some)
+            write_blocks(blocks, ZarrTarget(step.stack, place), done, show=False, rows=some)
             bar.total = nbytes
             bar.update((rows.stop - rows.first) * nbytes // rows.arr.shape[0])
         place.commit(with_windows(step.documents, step.stack, place), step.keys())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dask_tiled.array.spec import Given
 from dask_tiled.model.description import Description
+from dask_tiled.opened.spec import Given
 from dask_tiled.tiling.bases import bases, ceil_div, largest_divisor, part_bases
 
 SHORT = 16

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from dask_tiled.array.spec import Given
 from dask_tiled.errors import DatasetError, TilingError, check_whole
 from dask_tiled.export.zarr.frame_grids import cut_frame, cut_shard, larger_frames
 from dask_tiled.export.zarr.levels import BLOCK_BYTES
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.ome_axes import halved_axes
 from dask_tiled.model.pyramids import METHODS, Halving
+from dask_tiled.opened.spec import Given
 from dask_tiled.tiling.bases import Chunks, largest_divisor
 from dask_tiled.tiling.sizes import divided, equal_chunks, grown
 

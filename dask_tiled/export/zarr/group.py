@@ -12,11 +12,11 @@ from unicodedata import normalize
 
 import numpy as np
 
-from dask_tiled.array.spec import Given
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.mark import MARK, attributes_of
+from dask_tiled.opened.spec import Given
 
 DATA = "data"
 """Name of the array in its group."""

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from dask_tiled.array.spec import Given
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.encoding import Encoder
 from dask_tiled.export.zarr.grids import SHARD_BYTES, ChunkGrid, Pyramid
 from dask_tiled.export.zarr.group import DATA, Coordinate, Dimensions, coordinates_of
-from dask_tiled.export.zarr.levels import Level, Stack
-from dask_tiled.export.zarr.results import Result, check_names
+from dask_tiled.export.zarr.levels import Level, LevelStack
+from dask_tiled.export.zarr.results import LateResult, check_names
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import facts_of
 from dask_tiled.model.mark import MARK, attributes_of, json_value
 from dask_tiled.model.ome_zarr import image_of
+from dask_tiled.opened.spec import Given
 from dask_tiled.tiling.sizes import divided
 
 if TYPE_CHECKING:
@@ -71,12 +71,12 @@ class _Node(NamedTuple):
         return f"{self.folder}/{DATA}".removeprefix("/")
 
 
-class Layout(NamedTuple):
+class ExportLayout(NamedTuple):
     """Documents and arrays of an export, without pixels."""
 
     documents: dict[str, bytes]
     """Documents by key."""
-    stack: Stack
+    stack: LevelStack
     """The array, and the levels of its pyramid."""
     results: tuple[Level, ...] = ()
 
@@ -86,9 +86,9 @@ def layout_of(
     settings: Settings,
     first: ChunkGrid,
     pyramid: Pyramid,
-    results: Sequence[Result] = (),
+    results: Sequence[LateResult] = (),
     own: Sequence[Axis | None] = (),
-) -> Layout:
+) -> ExportLayout:
     """Create the documents of an array, of the levels of its pyramid, and of results.
 
     Parameters
@@ -135,11 +135,11 @@ def layout_of(
             _write_coordinates(group, coordinates, small)
         consolidate(store)
     documents = {key: buffer.to_bytes() for key, buffer in contents.items()}
-    return Layout(documents, Stack(tuple(levels), pyramid.halving), tuple(beside))
+    return ExportLayout(documents, LevelStack(tuple(levels), pyramid.halving), tuple(beside))
 
 
 def _nodes(
-    given: Given, settings: Settings, pyramid: Pyramid, results: Sequence[Result]
+    given: Given, settings: Settings, pyramid: Pyramid, results: Sequence[LateResult]
 ) -> list[_Node]:
     """Return the nodes of an array and of the levels of its pyramid."""
     shown, desc, halving = given.shown, given.description, pyramid.halving
@@ -167,7 +167,7 @@ def _nodes(
 
 
 def _described(
-    results: Sequence[Result], given: Given, names: Sequence[str], own: Sequence[Axis | None]
+    results: Sequence[LateResult], given: Given, names: Sequence[str], own: Sequence[Axis | None]
 ) -> Iterator[tuple[Axis, ...]]:
     """Yield the axes of results, renamed as ``dimension_names`` renames those of the array."""
     named = [
@@ -183,7 +183,7 @@ def _described(
 
 def _result(
     group: zarr.Group,
-    result: Result,
+    result: LateResult,
     axes: Sequence[Axis],
     nav: Collection[str],
     settings: Settings,

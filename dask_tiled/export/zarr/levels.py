@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.export.zarr.encoding import Encoder, Region
-from dask_tiled.export.zarr.parts import Part, Pixels
+from dask_tiled.export.zarr.parts import BlockPixels, Part
 from dask_tiled.model.indexing import Array, Box
 from dask_tiled.model.pyramids import Halving
 
@@ -41,7 +41,7 @@ class Level(NamedTuple):
         return f"{self.name}: {encoder.dtype} {encoder.shape}, chunks of {encoder.chunk}{sharded}"
 
 
-class Stack(NamedTuple):
+class LevelStack(NamedTuple):
     """Levels written in one pass; all but the first are computed from the level before."""
 
     levels: tuple[Level, ...]
@@ -79,7 +79,7 @@ class Stack(NamedTuple):
             encoder = self.base.encoder
             halved(np.zeros((2,) * len(encoder.shape), encoder.dtype), self.halving)
 
-    def passes(self, fits: Callable[[tuple[int, ...]], bool] | None = None) -> list[Stack]:
+    def passes(self, fits: Callable[[tuple[int, ...]], bool] | None = None) -> list[LevelStack]:
         """Divide the levels into passes; each begins with the last level of the previous pass.
 
         A pass that computes more than one level has blocks of at most ``BLOCK_BYTES``, or of a key
@@ -90,19 +90,21 @@ class Stack(NamedTuple):
         fits : callable, optional
             Whether blocks of a shape are allowed in the first pass; by default all are.
         """
-        levels, found = self.levels, list[Stack]()
+        levels, found = self.levels, list[LevelStack]()
         while True:
             count = min(2, len(levels))
-            if fits and not found and not fits(Stack(levels[:count], self.halving).unit):
+            if fits and not found and not fits(LevelStack(levels[:count], self.halving).unit):
                 count = 1
             most = max(BLOCK_BYTES, _nbytes(levels[0].encoder, levels[0].encoder.stored))
             while count < len(levels):
-                more = Stack(levels[: count + 1], self.halving)
+                more = LevelStack(levels[: count + 1], self.halving)
                 large = _nbytes(levels[0].encoder, more.unit) > most
                 if large or (fits and not found and not fits(more.unit)):
                     break
                 count += 1
-            found.append(Stack(levels[:count], self.halving, stored=self.stored or bool(found)))
+            found.append(
+                LevelStack(levels[:count], self.halving, stored=self.stored or bool(found))
+            )
             if count == len(levels):
                 return found
             levels = levels[count - 1 :]
@@ -114,7 +116,7 @@ class Stack(NamedTuple):
                 yield from (level.prefix + key for key, _ in level.encoder.keys(box))
             box = _halved_box(box, self.halving)
 
-    def parts(self, pixels: Pixels) -> Iterator[tuple[Level, str, Region, Iterator[Part]]]:
+    def parts(self, pixels: BlockPixels) -> Iterator[tuple[Level, str, Region, Iterator[Part]]]:
         """Yield the zarr chunks of a block of the first level, and of the levels computed from it.
 
         Yields
@@ -147,7 +149,7 @@ class Stack(NamedTuple):
             assert means is not None  # noqa: S101 - for the type checker
             means = halved(means, self.halving) if k else means
             box = _halved_box(box, self.halving)
-            block = Pixels(means, box, pixels.workspace)
+            block = BlockPixels(means, box, pixels.workspace)
             for key, region in level.encoder.keys(box):
                 yield level, key, region, block.parts(region, level.encoder.chunk)
 

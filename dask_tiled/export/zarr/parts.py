@@ -27,7 +27,7 @@ MOST_CUTS = 256
 """Maximum number of zarr chunks cut from a frame during decoding; each needs a call."""
 
 
-class Pixels:
+class BlockPixels:
     """A block of an array: pixels in memory, or a source to read them from.
 
     A source is decoded one zarr chunk at a time into the same memory, which takes a fraction of the

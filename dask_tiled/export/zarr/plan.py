@@ -10,24 +10,24 @@ from typing import Any, NamedTuple
 
 from dask.base import tokenize
 
-from dask_tiled.array.spec import Given
 from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.zarr.grids import ChunkGrid, Pyramid, divides, grids_of, pyramid_of
 from dask_tiled.export.zarr.group import dimension_names
-from dask_tiled.export.zarr.layout import Layout, Settings, layout_of
-from dask_tiled.export.zarr.levels import Level, Stack
+from dask_tiled.export.zarr.layout import ExportLayout, Settings, layout_of
+from dask_tiled.export.zarr.levels import Level, LevelStack
 from dask_tiled.export.zarr.relay import relayed
-from dask_tiled.export.zarr.results import Result
+from dask_tiled.export.zarr.results import LateResult
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import check_counts
+from dask_tiled.opened.spec import Given
 from dask_tiled.tiling.bases import Chunks, split
 
 
-class Pass(NamedTuple):
+class BlockPass(NamedTuple):
     """A pass over an array, or over a stored level, block by block."""
 
-    stack: Stack
+    stack: LevelStack
     """The levels that are written."""
     chunks: Chunks
     """The blocks along each axis."""
@@ -51,11 +51,11 @@ class StoreStep:
 
     documents: Mapping[str, bytes]
     """Metadata and coordinates, by key."""
-    stack: Stack
+    stack: LevelStack
     """The array, or the levels of a pyramid."""
     results: tuple[Level, ...]
     """The arrays of results."""
-    passes: tuple[Pass, ...]
+    passes: tuple[BlockPass, ...]
     source: str
     settings: str
     """Hashes of the array, and of the settings: 32 hexadecimal digits each."""
@@ -71,11 +71,11 @@ class StoreStep:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ExportPlan:
     """The steps of an export: a temporary store, if there is one, then the target."""
 
     steps: tuple[StoreStep, ...]
-    results: tuple[Result, ...] = ()
+    results: tuple[LateResult, ...] = ()
     """Results, held in memory until the end."""
 
     @property
@@ -115,11 +115,11 @@ class Plan:
 def plan_of(
     given: Given,
     settings: Settings,
-    results: Sequence[Result] = (),
+    results: Sequence[LateResult] = (),
     *,
     relay: bool = False,
     first: ChunkGrid | None = None,
-) -> Plan:
+) -> ExportPlan:
     """Plan the export of an array.
 
     Parameters
@@ -162,13 +162,13 @@ def plan_of(
         rest = (one._replace(step=1) for one in step.passes[1:])
         steps = parts, replace(step, passes=(start, *rest))
     made = {name for one in steps for name in one.passes[0].results}
-    return Plan(steps, tuple(x if x.name in made else x.moved(_MISFIT) for x in results))
+    return ExportPlan(steps, tuple(x if x.name in made else x.moved(_MISFIT) for x in results))
 
 
 _MISFIT = "the zarr chunks or shards do not divide the chunks of the array"
 
 
-def _step(given: Given, layout: Layout, results: tuple[str, ...]) -> StoreStep:
+def _step(given: Given, layout: ExportLayout, results: tuple[str, ...]) -> StoreStep:
     """Divide a step into passes; the first one computes results where its tasks can."""
     documents, stack, _ = layout
     # Results need the blocks of the array itself, whatever zarr chunks are cut from them.
@@ -178,10 +178,10 @@ def _step(given: Given, layout: Layout, results: tuple[str, ...]) -> StoreStep:
     for some in stack.passes(partial(divides, chunks=given.chunks) if keeps else None):
         if some.stored:
             chunks = tuple(map(split, some.base.encoder.shape, some.unit))
-            passes.append(Pass(some, chunks, some.base))
+            passes.append(BlockPass(some, chunks, some.base))
             continue
         chunks = given.chunks if keeps else aligned_chunks(given, some.unit)
-        passes.append(Pass(some, chunks, results=results if keeps or not is_opened else ()))
+        passes.append(BlockPass(some, chunks, results=results if keeps or not is_opened else ()))
     told = tokenize(sorted(documents.items()))
     return StoreStep(documents, stack, layout.results, tuple(passes), given.token, told)
 

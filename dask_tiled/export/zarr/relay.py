@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dask_tiled.array.spec import Given
 from dask_tiled.export.zarr.frame_grids import larger_frames
 from dask_tiled.export.zarr.grids import SHARD_BYTES, ChunkGrid, common_sizes, grids_of
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.description import Description
 from dask_tiled.model.events import EventRun
 from dask_tiled.model.indexing import Index
+from dask_tiled.opened.spec import Given
 from dask_tiled.reading.planning import cut_to, frame_ranges
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.tiling.bases import Chunks

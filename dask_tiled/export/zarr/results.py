@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.dask_graph.one_pass import why_apart
-from dask_tiled.array.inputs import as_array
-from dask_tiled.array.spec import Given
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.group import DATA, as_a_folder, names_an_array
 from dask_tiled.export.zarr.levels import Level
+from dask_tiled.graphs.one_pass import why_apart
 from dask_tiled.model.indexing import Array
+from dask_tiled.opened.inputs import as_array
+from dask_tiled.opened.spec import Given
 
 
-class Result(NamedTuple):
+class LateResult(NamedTuple):
     """A result before it is computed."""
 
     name: str
@@ -26,7 +26,7 @@ class Result(NamedTuple):
     apart: str = ""
     """Reason to compute the result separately; empty if it is computed from the written tiles."""
 
-    def moved(self, why: str) -> Result:
+    def moved(self, why: str) -> LateResult:
         """Return the result as one computed separately, unless it has a reason already."""
         return self if self.apart else self._replace(apart=why)
 
@@ -44,12 +44,14 @@ def arrays_of(given: Any) -> dict[str, da.Array]:
     return {name: as_array(one) for name, one in given.items()}
 
 
-def results_of(arrays: Mapping[str, da.Array], arr: da.Array) -> tuple[Result, ...]:
+def results_of(arrays: Mapping[str, da.Array], arr: da.Array) -> tuple[LateResult, ...]:
     """Decide which results are computed from the tiles that are written."""
-    return tuple(Result(name, Given.of(one), why_apart(one, arr)) for name, one in arrays.items())
+    return tuple(
+        LateResult(name, Given.of(one), why_apart(one, arr)) for name, one in arrays.items()
+    )
 
 
-def check_names(results: Sequence[Result], others: Sequence[str]) -> None:
+def check_names(results: Sequence[LateResult], others: Sequence[str]) -> None:
     """Check that the names of results are valid, and unused in the group.
 
     Raise a DatasetError if a name is invalid, or used in the group.
@@ -64,7 +66,7 @@ def check_names(results: Sequence[Result], others: Sequence[str]) -> None:
             )
 
 
-def computed(result: Result, pixels: Any) -> Array:
+def computed(result: LateResult, pixels: Any) -> Array:
     """Check a computed result against the shape and dtype of its dask array.
 
     Raise a DatasetError if the shape differs, or the dtype cannot be cast safely.

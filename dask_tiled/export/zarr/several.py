@@ -109,7 +109,7 @@ class Export:
 
     def add(self, data: Any, name: str, node: str, earlier: Earlier | None) -> None:
         """Store an array at a node, unless an earlier attempt has completed it."""
-        source = steps.Source.of(data, self.settings._replace(title=name))
+        source = steps.ExportSource.of(data, self.settings._replace(title=name))
         plan = plan_of(source.given, source.settings, relay=len(self.places) > 1)
         outer, attempt = self.places[-1], plan.steps[-1].attempt
         kept = earlier is not None and earlier.keep(node, attempt, outer)
@@ -214,7 +214,9 @@ def export_each(
     failed: dict[str, Exception] = {}
 
     def reads(other: Any) -> bool:
-        return any(may_read([steps.Source.of(x, settings).arr], other) for x in arrays.values())
+        return any(
+            may_read([steps.ExportSource.of(x, settings).arr], other) for x in arrays.values()
+        )
 
     options = {"overwrite": overwrite or earlier is not None, "resume": resume}
     with begin(store, attempts, reads, **options) as places:

@@ -11,28 +11,28 @@ from typing import Any, Literal, NamedTuple, get_args
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.axes import shown_of
-from dask_tiled.array.inputs import attributes_in
-from dask_tiled.array.spec import Given
-from dask_tiled.array.tiled_array import read_once
 from dask_tiled.blocks.workers import able_workers
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.zarr.group import own_attributes
 from dask_tiled.export.zarr.layout import Settings
-from dask_tiled.export.zarr.plan import Plan
+from dask_tiled.export.zarr.plan import ExportPlan
 from dask_tiled.export.zarr.results import computed, encoded
 from dask_tiled.export.zarr.stored_chunks import level_array
-from dask_tiled.export.zarr.targets import Target, write_blocks
+from dask_tiled.export.zarr.targets import ZarrTarget, write_blocks
 from dask_tiled.export.zarr.tile_writer import write_and_compute
 from dask_tiled.export.zarr.windows import with_windows
 from dask_tiled.model.description import facts_of
+from dask_tiled.opened.axes import shown_of
+from dask_tiled.opened.inputs import attributes_in
+from dask_tiled.opened.spec import Given
+from dask_tiled.opened.tiled_array import read_once
 from dask_tiled.opening import opened
 from dask_tiled.storing.places import Place
 
 Layouts = Literal["array", "group"]
 
 
-class Source(NamedTuple):
+class ExportSource(NamedTuple):
     """An array to export, and how it is stored."""
 
     arr: da.Array
@@ -40,7 +40,7 @@ class Source(NamedTuple):
     settings: Settings
 
     @classmethod
-    def of(cls, data: Any, settings: Settings) -> Source:
+    def of(cls, data: Any, settings: Settings) -> ExportSource:
         """Open and check an array or files, and complete the settings.
 
         Raise a DatasetError or TilingError if the array or its attributes cannot be exported.
@@ -75,7 +75,7 @@ class Source(NamedTuple):
 
 
 def store(
-    plan: Plan,
+    plan: ExportPlan,
     arr: da.Array,
     results: Mapping[str, da.Array],
     places: Sequence[Place],
@@ -96,7 +96,7 @@ def store(
     for step, place in zip(plan.steps, places, strict=True):
         done = place.whole()
         for some in step.passes:
-            target = Target(some.stack, place)
+            target = ZarrTarget(some.stack, place)
             if some.results:
                 blocks = arr if arr.chunks == some.chunks else arr.rechunk(some.chunks)
                 beside = [results[name] for name in some.results]

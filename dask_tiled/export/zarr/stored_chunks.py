@@ -13,13 +13,13 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.tasks import Block
 from dask_tiled.codecs.shards import index_size, parse_index
 from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.encoding import Encoder, Region
 from dask_tiled.export.zarr.levels import Level
 from dask_tiled.export.zarr.parts import Place as ChunkPlace
 from dask_tiled.model.indexing import Array, Box
+from dask_tiled.plans.tasks import Block
 from dask_tiled.storing.places import PartReader, Place
 from dask_tiled.tiling.bases import Grid
 

@@ -8,22 +8,22 @@ from collections.abc import Collection, Container, Sequence
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.tasks import Block
 from dask_tiled.blocks.running import run_on_blocks
 from dask_tiled.errors import DatasetError
-from dask_tiled.export.zarr.levels import Stack
-from dask_tiled.export.zarr.parts import Pixels
+from dask_tiled.export.zarr.levels import LevelStack
+from dask_tiled.export.zarr.parts import BlockPixels
 from dask_tiled.model.indexing import Array, Box
+from dask_tiled.plans.tasks import Block
 from dask_tiled.reading.lending import lent_workspace
 from dask_tiled.reading.reader import Source
 from dask_tiled.storing.places import Place, fingerprint
 from dask_tiled.tiling.bases import Grid
 
 
-class Target:
+class ZarrTarget:
     """A zarr array with its pyramid, written by tasks; dask does not traverse it."""
 
-    def __init__(self, stack: Stack, place: Place) -> None:
+    def __init__(self, stack: LevelStack, place: Place) -> None:
         self.stack = stack
         self.place = place
         self.token = uuid.uuid4().hex
@@ -49,7 +49,7 @@ class Target:
         entries = {}
         self.stack.prepare()
         with lent_workspace() as workspace:
-            for level, key, _, parts in self.stack.parts(Pixels(held, box, workspace)):
+            for level, key, _, parts in self.stack.parts(BlockPixels(held, box, workspace)):
                 memory = workspace.scratch((level.encoder.room,), np.dtype("u1"), "stored")
                 data = level.encoder.encode(parts, memory)
                 self.place.put(level.prefix + key, data)
@@ -59,7 +59,7 @@ class Target:
 
 def write_blocks(
     arr: da.Array,
-    target: Target,
+    target: ZarrTarget,
     done: Collection[str],
     *,
     show: bool | None,

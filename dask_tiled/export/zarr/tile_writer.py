@@ -11,12 +11,12 @@ from typing import NamedTuple
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.job_arrays import Reducible, job_array
-from dask_tiled.array.tiled_array import description_of
 from dask_tiled.blocks.running import run_tasks
 from dask_tiled.engine.jobs import Chunk, TileInfo
-from dask_tiled.export.zarr.targets import Target, write_blocks
+from dask_tiled.export.zarr.targets import ZarrTarget, write_blocks
 from dask_tiled.model.indexing import Array, Box
+from dask_tiled.opened.job_arrays import Reducible, job_array
+from dask_tiled.opened.tiled_array import description_of
 from dask_tiled.tiling.bases import Grid
 from dask_tiled.tiling.negotiation import TilingRequest
 
@@ -25,7 +25,7 @@ from dask_tiled.tiling.negotiation import TilingRequest
 class WriteTiles:
     """The job of writing chunks whose edges coincide with those of stored keys."""
 
-    target: Target
+    target: ZarrTarget
     done: Collection[tuple[int, ...]]
     """First positions of the chunks that are stored completely."""
 
@@ -48,7 +48,7 @@ class WriteTiles:
         return "dask_tiled.WriteTiles", self.target.token
 
 
-class _Run(NamedTuple):
+class _FrameRun(NamedTuple):
     """Consecutive frames of a chunk that fill whole keys."""
 
     first: int
@@ -64,7 +64,7 @@ class TileWriter:
     Tiles may be parts of frames.
     """
 
-    def __init__(self, target: Target, chunk: Chunk, *, is_done: bool) -> None:
+    def __init__(self, target: ZarrTarget, chunk: Chunk, *, is_done: bool) -> None:
         self._target = target
         self._chunk = chunk
         self._is_done = is_done
@@ -72,7 +72,7 @@ class TileWriter:
         # Along the axes before this one, every position begins a key.
         self._axis = next((k for k, n in enumerate(unit) if n > 1), max(0, len(unit) - 1))
         self._size = unit[self._axis] if unit else 1
-        self._gathered: dict[_Run, tuple[Array | None, int]] = {}
+        self._gathered: dict[_FrameRun, tuple[Array | None, int]] = {}
         self._unused: list[Array] = []
         self._entries: dict[str, list[int]] = {}
 
@@ -99,7 +99,7 @@ class TileWriter:
                 self._store(run, pixels)
             tile, first = tile[len(some) :], first + len(some)
 
-    def _run_at(self, frame: int) -> _Run:
+    def _run_at(self, frame: int) -> _FrameRun:
         """Return the run of a frame, given its number in the chunk."""
         nav, k = self._chunk.nav_shape or (1,), self._axis
         inner = math.prod(nav[k + 1 :])
@@ -112,16 +112,16 @@ class TileWriter:
         moved = [(a + start, b + start) for (a, b), (start, _) in zip(box, corner, strict=False)]
         first = (outer * nav[k] + low) * inner
         whole = (*moved, *self._chunk.box[self._chunk.nav_ndim :])
-        return _Run(first, first + (high - low) * inner, whole)
+        return _FrameRun(first, first + (high - low) * inner, whole)
 
-    def _room(self, run: _Run) -> Array:
+    def _room(self, run: _FrameRun) -> Array:
         """Return memory for a run, reused from an earlier one if it is large enough."""
         shape = run.stop - run.first, *self._chunk.sig_shape
         if self._unused and len(self._unused[-1]) >= shape[0]:
             return self._unused.pop()[: shape[0]]
         return np.empty(shape, self._chunk.dtype)
 
-    def _store(self, run: _Run, pixels: Array) -> None:
+    def _store(self, run: _FrameRun, pixels: Array) -> None:
         shape = [stop - start for start, stop in run.box]
         self._entries |= self._target.put(run.box, pixels.reshape(shape))
         self._unused.append(pixels)
@@ -134,7 +134,7 @@ class TileWriter:
 
 def write_and_compute(
     arr: da.Array,
-    target: Target,
+    target: ZarrTarget,
     done: Collection[str],
     results: Sequence[da.Array],
     *,

@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any
 import dask.array as da
 import numpy as np
 
-from dask_tiled.array.axes import shown_of
-from dask_tiled.array.inputs import is_array
 from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.running import run_on_blocks
 from dask_tiled.blocks.workers import able_workers
 from dask_tiled.errors import DatasetError, VerificationError, check_whole
 from dask_tiled.export.zarr.encoding import Encoder
 from dask_tiled.export.zarr.group import DATA, node_names
-from dask_tiled.export.zarr.levels import Level, Stack
-from dask_tiled.export.zarr.parts import Pixels, Place
+from dask_tiled.export.zarr.levels import Level, LevelStack
+from dask_tiled.export.zarr.parts import BlockPixels, Place
 from dask_tiled.export.zarr.several import arrays_by_name
 from dask_tiled.export.zarr.stored_chunks import StoredChunks
 from dask_tiled.model.files import File
@@ -28,6 +26,8 @@ from dask_tiled.model.indexing import Array, Box
 from dask_tiled.model.layout import MAX_NDIM
 from dask_tiled.model.mark import MARK
 from dask_tiled.model.pyramids import METHODS, Halving
+from dask_tiled.opened.axes import shown_of
+from dask_tiled.opened.inputs import is_array
 from dask_tiled.opening import opened
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.storing.folders import FileReader, local_path
@@ -111,7 +111,7 @@ def _verify(store: Any, arr: da.Array, *, progress: bool | None) -> None:
                     found=found,
                 )
         shape = halving.shape(shape)
-    stack = Stack(levels, halving)
+    stack = LevelStack(levels, halving)
     by_level = dict(zip(levels, arrays, strict=True))
     with able_workers(shown_of(arr).of, beside=_documents_of(arrays[0])):
         for part in stack.passes():
@@ -223,7 +223,7 @@ def _levels_of(group: zarr.Group, path: str) -> tuple[list[str], Halving]:
 class _Comparison:
     """Compares blocks with stored levels. A plain value: dask does not traverse it."""
 
-    def __init__(self, stack: Stack, arrays: Sequence[zarr.Array[Any]], path: str) -> None:
+    def __init__(self, stack: LevelStack, arrays: Sequence[zarr.Array[Any]], path: str) -> None:
         self.stack = stack
         self.arrays = arrays
         self.path = path
@@ -233,7 +233,7 @@ class _Comparison:
         pairs = zip(self.stack.levels, self.arrays, strict=True)
         stored = {level: _chunks_of(level, array) for level, array in pairs}
         with Workspace() as workspace:
-            for level, key, region, parts in self.stack.parts(Pixels(held, box, workspace)):
+            for level, key, region, parts in self.stack.parts(BlockPixels(held, box, workspace)):
                 for place, expected in parts:
                     found = self._read(stored[level], key, place)[tuple(map(slice, expected.shape))]
                     bounds = zip(region, place, level.encoder.chunk, strict=True)

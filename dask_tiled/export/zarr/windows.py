@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.export.zarr.levels import Stack
+from dask_tiled.export.zarr.levels import LevelStack
 from dask_tiled.export.zarr.stored_chunks import StoredChunks
 from dask_tiled.model.indexing import Box
 from dask_tiled.model.ome_axes import CHANNEL
@@ -22,7 +22,9 @@ ROOT, OF_FORMAT_2, ALL = "zarr.json", ".zattrs", ".zmetadata"
 format 2."""
 
 
-def with_windows(documents: Mapping[str, bytes], stack: Stack, place: Place) -> dict[str, bytes]:
+def with_windows(
+    documents: Mapping[str, bytes], stack: LevelStack, place: Place
+) -> dict[str, bytes]:
     """Return the documents of an export, with windows that fit the pixels of the last level.
 
     Each is chosen from three images of its channel. Documents without channels are unchanged.
@@ -41,7 +43,7 @@ def with_windows(documents: Mapping[str, bytes], stack: Stack, place: Place) -> 
     return found
 
 
-def _set_windows(told: dict[str, Any], stack: Stack, place: Place) -> bool:
+def _set_windows(told: dict[str, Any], stack: LevelStack, place: Place) -> bool:
     """Set the windows of channels; return whether there are any."""
     channels = told.get("omero", {}).get("channels", ())
     level = stack.levels[-1]

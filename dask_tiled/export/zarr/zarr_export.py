@@ -16,7 +16,7 @@ from dask_tiled.export.zarr.plan import plan_of
 from dask_tiled.export.zarr.results import arrays_of, results_of
 from dask_tiled.export.zarr.several import arrays_by_name, export_each
 from dask_tiled.export.zarr.sources import may_read
-from dask_tiled.export.zarr.steps import Layouts, Source, check_blocks
+from dask_tiled.export.zarr.steps import ExportSource, Layouts, check_blocks
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.pyramids import Method
 from dask_tiled.storing.beginning import begin
@@ -196,7 +196,7 @@ def to_zarr(
         own = {"dimension_names": dimension_names, "with_results": with_results, "follow": follow}
         _check_shared(own)
         return export_each(several, store, asked, overwrite=overwrite, resume=resume, show=progress)
-    source = Source.of(arr, asked)
+    source = ExportSource.of(arr, asked)
     results = arrays_of(with_results)
     _check_results(results, layout, follow=follow)
     path = local_path(store)

@@ -31,7 +31,7 @@ PART_BYTES = 1 << 19
 """Bytes of an entry that are read at once, if they are not packed."""
 
 
-class Entry(NamedTuple):
+class EntryContent(NamedTuple):
     """The content of an entry, packed or not, in consecutive chunks."""
 
     file: tools.File
@@ -101,7 +101,7 @@ def unpacked(data: Bytes, size: int, path: str, at: int) -> Bytes:
     return np.frombuffer(b"".join(parts), np.uint8)
 
 
-def read_entry(file: tools.File, name: str) -> Entry:
+def read_entry(file: tools.File, name: str) -> EntryContent:
     """Find an entry by its name, and check that its chunks are consecutive."""
     header = tools.read_fields(file.path, CONTAINER)
     allowed = {"chunk": range(ENTRY_BYTES, MOST_CHUNK), "entries": range(1, MOST_ENTRIES)}
@@ -121,7 +121,7 @@ def read_entry(file: tools.File, name: str) -> Entry:
     if (np.diff(numbers) != 1).any():
         what, found = "scattered chunks are not supported", f"after {numbers[0]}"
         raise tools.DatasetError(what, path=file.path, where=name, found=found)
-    return Entry(file, chunk, FIRST + int(numbers[0]) * chunk, entry["length"])
+    return EntryContent(file, chunk, FIRST + int(numbers[0]) * chunk, entry["length"])
 
 
 def _chain(file: tools.File, chunk: int, number: int, nbytes: int, within: str) -> Iterator[bytes]:

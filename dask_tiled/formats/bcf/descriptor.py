@@ -13,12 +13,12 @@ import numpy as np
 
 from dask_tiled.errors import check_whole
 from dask_tiled.formats import tools
-from dask_tiled.formats.bcf.container import MAGIC, Entry, read_entry, unframed, unpacked
+from dask_tiled.formats.bcf.container import MAGIC, EntryContent, read_entry, unframed, unpacked
 from dask_tiled.formats.tools.events import event_layout
 from dask_tiled.formats.tools.text import number_in, parse_xml, plain_tree
 from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.decoders import function_at
-from dask_tiled.model.events import EventRun, Target
+from dask_tiled.model.events import EventRun, EventTarget
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.instrument import entries
 
@@ -70,7 +70,7 @@ def describe(paths: Sequence[str], *, channels: int | None = None) -> tools.Desc
     )
 
 
-def _read_xml(entry: Entry) -> dict[str, dict[str, Any]]:
+def _read_xml(entry: EntryContent) -> dict[str, dict[str, Any]]:
     """Read facts about microscope, detector and spectrum from the XML."""
     text = bytearray()
     for part in entry.parts():
@@ -88,7 +88,7 @@ def _read_xml(entry: Entry) -> dict[str, dict[str, Any]]:
 
 
 @lru_cache(MOST_KEPT)
-def _lines(entry: Entry) -> tuple[int, Index]:
+def _lines(entry: EntryContent) -> tuple[int, Index]:
     """Return the pixels of a line, and the positions of the lines and of their end."""
     path, indexer = entry.file.path, None
     for part in entry.parts():
@@ -96,7 +96,7 @@ def _lines(entry: Entry) -> tuple[int, Index]:
             sizes = tools.parse_fields(part.tobytes()[:LINES].ljust(LINES, b"\0"), SIZES)
             allowed = dict.fromkeys(SIZES, range(1, MOST_SIDE))
             tools.check_fields(path, sizes, SIZES, allowed, "invalid size of the map")
-            make = function_at("dask_tiled.kernels.bcf:Indexer")
+            make = function_at("dask_tiled.kernels.bcf:LineIndexer")
             indexer = make(sizes["height"], sizes["width"], LINES)
         if not indexer.add(part):
             what, expected = "a pixel or line is damaged", f"{sizes['width']} pixels at most"
@@ -107,7 +107,7 @@ def _lines(entry: Entry) -> tuple[int, Index]:
     return sizes["width"], indexer.starts
 
 
-def _layout(entry: Entry, channels: int) -> tools.Layout:
+def _layout(entry: EntryContent, channels: int) -> tools.Layout:
     """Build the layout of pieces: lines that begin near each other, with the blocks they are in."""
     width, starts = _lines(entry)
     height = len(starts) - 1
@@ -138,7 +138,7 @@ def _layout(entry: Entry, channels: int) -> tools.Layout:
 
 
 def add(
-    run: EventRun, fetch: Fetch, target: Target, *, chunk: int, packed: int, width: int
+    run: EventRun, fetch: Fetch, target: EventTarget, *, chunk: int, packed: int, width: int
 ) -> None:
     """Add the pulses and counts of lines to their channels."""
     dtype = target.out.dtype

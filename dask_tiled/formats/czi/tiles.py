@@ -62,7 +62,7 @@ MOST_LOOKED = 20_000
 tiles."""
 
 
-class Places(NamedTuple):
+class TileData(NamedTuple):
     """Offsets and lengths of the data of tiles, and whether their bytes are split."""
 
     offset: Index
@@ -117,7 +117,7 @@ def pieces_of(
     needed = height * width * samples * item
     looked = count <= MOST_LOOKED
     header = np.full(count, SEGMENT_BYTES + LEAST_BYTES)
-    places = Places(tiles.position, header, np.full(count, -1))
+    places = TileData(tiles.position, header, np.full(count, -1))
     if looked:
         places = _look(file, tiles)
     plain = looked & (tiles.compression == PLAIN)
@@ -152,7 +152,7 @@ def pieces_of(
     return table, [*decoders]
 
 
-def _look(file: tools.File, tiles: Tiles) -> Places:
+def _look(file: tools.File, tiles: Tiles) -> TileData:
     """Read and check the headers of tiles; return the location of their data."""
     header = read_scattered(file.path, SUBBLOCK, tiles.position)
     wrong = np.flatnonzero((header["id"] != TILE.encode()) | (header["ndim"] != tiles.ndim))
@@ -178,7 +178,7 @@ def _look(file: tools.File, tiles: Tiles) -> Places:
         raise tools.DatasetError("unsupported header of compressed tiles", path=file.path)
     offset[rows] += lengths
     nbytes[rows] -= lengths
-    return Places(offset, nbytes, split)
+    return TileData(offset, nbytes, split)
 
 
 def _header_bytes(header: Any) -> Any:

@@ -20,10 +20,10 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.dm.instrument import INSTRUMENT
 from dask_tiled.formats.dm.order import Order, find_order, read_axes
 from dask_tiled.formats.dm.packed import PACKED, boxes, decoders, stored_bytes
-from dask_tiled.formats.dm.tags import Array, group, parse_header, read_tags
+from dask_tiled.formats.dm.tags import TagArray, group, parse_header, read_tags
 from dask_tiled.formats.tools.choosing import choose_picture
-from dask_tiled.formats.tools.files import Member, in_sequence
-from dask_tiled.formats.tools.frames import Part
+from dask_tiled.formats.tools.files import SeriesFile, in_sequence
+from dask_tiled.formats.tools.frames import FramePart
 from dask_tiled.model.axes import nav_axes
 from dask_tiled.model.pieces import strides_of
 
@@ -37,7 +37,7 @@ DTYPES: dict[int, Any] = {
 }
 
 
-class Picture(NamedTuple):
+class DmImage(NamedTuple):
     """An image of a file; ``shape`` is in C order, the reverse of the file's dimensions."""
 
     shape: tuple[int, ...]
@@ -83,7 +83,7 @@ def describe(
     of_each = [tags, *(group(tree, "ImageList", key) for tree in further)]
     members = list(map(_read_picture, paths, of_each))
     order = find_order(path, tags, len(members[0].shape), transposed=transposed)
-    alike = [Member(file, n, 1, _frame_of(members[n], order)) for n, file in enumerate(files)]
+    alike = [SeriesFile(file, n, 1, _frame_of(members[n], order)) for n, file in enumerate(files)]
     in_sequence(alike)
     layout = _lay_out(files, members, order)
     metadata = {
@@ -124,12 +124,12 @@ def _size_of(tags: Any) -> int:
     return math.prod(sizes) if sizes and all(type(n) is int for n in sizes) else 0
 
 
-def _read_picture(path: str, tags: Any) -> Picture:
+def _read_picture(path: str, tags: Any) -> DmImage:
     fields = group(tags, "ImageData")
     shape = tuple(group(fields, "Dimensions").values())[::-1]
     kind, data = fields.get("DataType"), fields.get("Data")
     sizes = all(type(n) is int and n > 0 for n in shape)
-    if not sizes or not 1 <= len(shape) <= 4 or not isinstance(data, Array):
+    if not sizes or not 1 <= len(shape) <= 4 or not isinstance(data, TagArray):
         raise tools.CorruptFileError(
             "not an image", path=path, where="ImageData", expected="1 to 4 Dimensions", found=shape
         )
@@ -142,16 +142,16 @@ def _read_picture(path: str, tags: Any) -> Picture:
         problem, where = "fewer pixels than in Dimensions", f"byte {data.offset}"
         told, found = f"{needed} bytes", f"{data.nbytes} bytes"
         raise tools.CorruptFileError(problem, path=path, where=where, expected=told, found=found)
-    return Picture(shape, kind, dtype, data.offset)
+    return DmImage(shape, kind, dtype, data.offset)
 
 
-def _frame_of(picture: Picture, order: Order) -> tuple[Any, ...]:
+def _frame_of(picture: DmImage, order: Order) -> tuple[Any, ...]:
     """Return frame shape and dtype, which must be equal in all images of a stack."""
     shape = order.arrange(picture.shape)
     return shape[len(shape) > order.sig_ndim :], picture.dtype, picture.data_type
 
 
-def _lay_out(files: Sequence[tools.File], members: Sequence[Picture], order: Order) -> tools.Layout:
+def _lay_out(files: Sequence[tools.File], members: Sequence[DmImage], order: Order) -> tools.Layout:
     pieces = []
     frames = 0
     for i, picture in enumerate(members):
@@ -161,7 +161,7 @@ def _lay_out(files: Sequence[tools.File], members: Sequence[Picture], order: Ord
         split = len(shape) - order.sig_ndim
         nav, sig = shape[:split], shape[split:]
         grid, steps = nav or (1,), strides[:split] or (size * math.prod(sig),)
-        parts = [Part((0,) * len(sig), sig, 0, strides[split:])]
+        parts = [FramePart((0,) * len(sig), sig, 0, strides[split:])]
         if picture.data_type in PACKED:
             parts = boxes(picture.data_type, sig, size)
         for part in parts:

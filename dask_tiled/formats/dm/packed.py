@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tools.frames import Part
+from dask_tiled.formats.tools.frames import FramePart
 
 PACKED = {5: "c8", 27: "c8", 28: "c16"}  # dtypes of the pixels, by data type
 AS_IT_IS, CONJUGATE, REAL = range(3)
@@ -41,7 +41,7 @@ def stored_bytes(path: str, data_type: int, shape: tuple[int, ...], dtype: np.dt
     return shape[0] * (shape[1] // 2 + (data_type != 5)) * dtype.itemsize
 
 
-def boxes(data_type: int, shape: tuple[int, ...], size: int) -> list[Part]:
+def boxes(data_type: int, shape: tuple[int, ...], size: int) -> list[FramePart]:
     """Return the boxes of an image with pixels of ``size`` bytes."""
     height, width = shape
     half = width // 2
@@ -50,12 +50,12 @@ def boxes(data_type: int, shape: tuple[int, ...], size: int) -> list[Part]:
 
     def box(
         rows: range, cols: range, row: int, col: int, how: int, *, down: int = 1, right: int = 1
-    ) -> Part:
+    ) -> FramePart:
         corner, sizes = (rows.start, cols.start), (len(rows), len(cols))
         offset, strides = row * row_bytes + col * size, (down * row_bytes, right * size)
-        return Part(corner, sizes, offset, strides, how)
+        return FramePart(corner, sizes, offset, strides, how)
 
-    def opposite(cols: range, col: int, right: int) -> list[Part]:
+    def opposite(cols: range, col: int, right: int) -> list[FramePart]:
         first = box(range(single), cols, 0, col, CONJUGATE, right=right)
         rows = range(single, height)
         return [first, box(rows, cols, height - 1, col, CONJUGATE, down=-1, right=right)]

@@ -33,7 +33,7 @@ MAX_BYTES = 1024
 MAX_DEPTH, MAX_TAGS, MAX_INFO = 64, 1_000_000, 1024
 
 
-class Array(NamedTuple):
+class TagArray(NamedTuple):
     """Location of an array that is not read; the dtype of records is ``"<f,<f"``."""
 
     offset: int
@@ -79,7 +79,7 @@ def read_tags(path: str | os.PathLike[str], until: tuple[str, ...] = ()) -> dict
     """Read the tags of a file up to the end of a group, as dicts by label or number.
 
     Arrays of 16-bit numbers are text; arrays over 1 KiB, or labelled "Data", become an
-    :class:`Array`.
+    :class:`TagArray`.
     """
     name = os.fspath(path)
     with opened(name) as stream:
@@ -172,7 +172,7 @@ def _read_value(content: _TagBytes, info: tuple[int, ...], order: str, *, stays:
     if stays or nbytes > MAX_BYTES:
         at = content.at
         content.skip(nbytes)
-        return Array(at, ",".join(order + SIMPLE[c] for c in codes), count, nbytes)
+        return TagArray(at, ",".join(order + SIMPLE[c] for c in codes), count, nbytes)
     data = content.take(nbytes)
     if kind == STRING:
         return _text(data)

@@ -55,7 +55,7 @@ REAL = {"E": "f", "D": "d", "J": "i", "I": "h", "K": "q", "B": "B"}
 """Types of columns of single numbers, as :mod:`struct` calls them."""
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column of the table."""
 
     name: str
@@ -164,12 +164,12 @@ def shape_of(path: str, header: Mapping[str, str]) -> tuple[int, ...]:
     return sizes if min(sizes) else ()
 
 
-def _columns(path: str, header: Mapping[str, str], count: int, nbytes: int) -> list[Column]:
+def _columns(path: str, header: Mapping[str, str], count: int, nbytes: int) -> list[TableColumn]:
     """Return the columns of a row."""
     keys = {f"TFORM{n}": WORD for n in range(1, count + 1)}
     keys |= {f"TTYPE{n}": WORD for n in range(1, count + 1)}
     values = parse_keys(path, header, keys)
-    found: list[Column] = []
+    found: list[TableColumn] = []
     at = 0
     for n in range(1, count + 1):
         form = FORM.match(values[f"TFORM{n}"])
@@ -179,7 +179,7 @@ def _columns(path: str, header: Mapping[str, str], count: int, nbytes: int) -> l
                 "invalid type of a column", path=path, where=where, found=text
             )
         name, item = values[f"TTYPE{n}"].upper(), WIDTHS.get(form[3], 1)
-        found.append(Column(name, at, form[2], item))
+        found.append(TableColumn(name, at, form[2], item))
         repeat = int(form[1] or 1)
         at += -(-repeat // 8) if form[2] == "X" else repeat * WIDTHS[form[2]]
     if at > nbytes or PARTS[0] not in {one.name for one in found}:
@@ -198,13 +198,13 @@ def _parameters(path: str, header: Mapping[str, str]) -> dict[str, int]:
     return parse_keys(path, used, {name: known[name] for name in used})
 
 
-class Tile(NamedTuple):
+class CompressedTile(NamedTuple):
     """The bytes of a tile, and how to decode them; options of the decoder."""
 
     codec: str
     stored: str  # dtype of the pixels
     moved: str  # dtype of pixels that FITS stores with an offset; empty for others
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     heap: int
     first: int  # offset of the first row
     row: int  # bytes of a row
@@ -217,7 +217,7 @@ class Tile(NamedTuple):
 
 def decode(block: Block, fetch: Fetch, **options: Any) -> Array:
     """Decode a tile, given its row in the table."""
-    tile = Tile(**options)
+    tile = CompressedTile(**options)
     row = fetch(block.file, block.offset, block.offset + tile.row).tobytes()
     where, count = f"the tile at byte {block.offset}", math.prod(block.shape)
     column, start, nbytes = _find(block, tile, row, where)
@@ -242,7 +242,9 @@ def decode_rice(block: Block, fetch: Fetch, **options: Any) -> Array:
     return decode(block, fetch, **options)
 
 
-def _find(block: Block, tile: Tile, row: bytes, where: str) -> tuple[Column, int, int]:
+def _find(
+    block: Block, tile: CompressedTile, row: bytes, where: str
+) -> tuple[TableColumn, int, int]:
     """Return the column that has bytes for a tile, and their position in the file."""
     for name in PARTS:
         column = next((one for one in tile.columns if one.name == name), None)
@@ -263,7 +265,9 @@ def _find(block: Block, tile: Tile, row: bytes, where: str) -> tuple[Column, int
     raise tools.CorruptFileError("a tile has no bytes", path=block.file.path, where=where)
 
 
-def _pixels(tile: Tile, name: str, row: bytes, data: bytes, count: int, number: int) -> Array:
+def _pixels(
+    tile: CompressedTile, name: str, row: bytes, data: bytes, count: int, number: int
+) -> Array:
     """Return the pixels of a tile."""
     stored, numbers = np.dtype(tile.stored), dict(tile.keys)
     for column in tile.columns:
@@ -294,7 +298,7 @@ def _pixels(tile: Tile, name: str, row: bytes, data: bytes, count: int, number: 
     return shown
 
 
-def _unpack(tile: Tile, codec: str, data: bytes, count: int) -> Array:
+def _unpack(tile: CompressedTile, codec: str, data: bytes, count: int) -> Array:
     """Return the numbers of a tile, as big-endian integers or bytes of floats."""
     if codec == "RICE_1":
         if count * tile.width > RICE_RATIO * len(data):

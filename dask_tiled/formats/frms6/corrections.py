@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from dask_tiled.errors import require
 from dask_tiled.formats import tools
-from dask_tiled.formats.frms6.header import HEADER_BYTES, PIXEL, Frames
+from dask_tiled.formats.frms6.header import HEADER_BYTES, PIXEL, Frms6File
 from dask_tiled.formats.tools.files import is_file, opened, read_exactly
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import Border, within
@@ -37,7 +37,7 @@ def read_corrections(desc: tools.Description) -> tools.Corrections:
 
 def _mean_dark_frame(path: str, binning: int) -> npt.NDArray[np.float32]:
     """Average the frames of a file in blocks; repeat binned rows as the set does."""
-    frames = Frames.at(path)
+    frames = Frms6File.at(path)
     count, record = frames.count_frames(settled=False), frames.record
     chip = record.sig_shape[1] // 2
     whole = np.dtype([("header", "V", record.header), ("pixels", PIXEL, record.sig_shape)])

@@ -20,17 +20,17 @@ from dask_tiled.formats.frms6.header import (
     FIELDS,
     FRAME_HEADER_BYTES,
     HEADER_BYTES,
-    Frames,
+    Frms6File,
 )
 from dask_tiled.formats.tools.files import (
-    Member,
+    SeriesFile,
     absolute,
     common_stem,
     in_sequence,
     lost_before,
     names_in,
 )
-from dask_tiled.formats.tools.frames import Part, part_layout
+from dask_tiled.formats.tools.frames import FramePart, part_layout
 from dask_tiled.formats.tools.text import parse_pairs
 from dask_tiled.model.doubts import unknown_scan
 from dask_tiled.model.files import is_filling, is_following
@@ -85,8 +85,8 @@ def describe(
     sources = _choose(base, [0] if dark else sorted(listed))
     if is_following() and len(sources) > 1 and not _is_begun(sources[max(sources)]):
         del sources[max(sources)]
-    parts = {number: Frames.at(path) for number, path in sources.items()}
-    members = [Member(p.file, k, 1, p.record.sig_shape) for k, p in parts.items()]
+    parts = {number: Frms6File.at(path) for number, path in sources.items()}
+    members = [SeriesFile(p.file, k, 1, p.record.sig_shape) for k, p in parts.items()]
     in_sequence(members, filled=is_filling())
     settled = max(parts) if nav_shape is not None else None
     counts = [part.count_frames(settled=k == settled) for k, part in parts.items()]
@@ -119,7 +119,7 @@ def describe(
 def _is_begun(path: str) -> bool:
     """Return whether a file that is being written has its first frame."""
     try:
-        return Frames.at(path).count_frames(settled=True) > 0
+        return Frms6File.at(path).count_frames(settled=True) > 0
     except tools.TruncatedFileError:
         return False
 
@@ -177,7 +177,7 @@ def _read_hdr(path: str) -> dict[str, Any]:
 
 
 def _layout(
-    parts: Sequence[Frames], counts: Sequence[int], binning: int, lost: Sequence[int]
+    parts: Sequence[Frms6File], counts: Sequence[int], binning: int, lost: Sequence[int]
 ) -> tools.Layout:
     """Lay out the upper and the lower chip; rows and pixels of the lower one run backwards."""
     record = parts[0].record
@@ -185,8 +185,8 @@ def _layout(
     row, pixel = record.sig_strides
     last = record.header + record.frame_bytes - pixel
     shape = height * binning, width
-    upper = Part((0, 0), shape, record.header, (row, pixel))
-    lower = Part((height * binning, 0), shape, last, (-row, -pixel))
+    upper = FramePart((0, 0), shape, record.header, (row, pixel))
+    lower = FramePart((height * binning, 0), shape, last, (-row, -pixel))
     files, size = [part.file for part in parts], record.nbytes
     decoders, repeats, halves = [record.decoder], (binning, 1), [upper, lower]
     return part_layout(files, counts, halves, size, decoders, HEADER_BYTES, repeats, lost=lost)

@@ -25,14 +25,14 @@ ALLOWED: Allowed = {
 PIXEL = np.dtype("<u2")
 
 
-class Frames(NamedTuple):
+class Frms6File(NamedTuple):
     """A ``.frms6`` file, and its header fields."""
 
     file: tools.File
     fields: dict[str, Any]
 
     @classmethod
-    def at(cls, path: str) -> Frames:
+    def at(cls, path: str) -> Frms6File:
         """Read the header of a file."""
         file = tools.File.at(path)
         fields = tools.read_fields(file.path, FIELDS)

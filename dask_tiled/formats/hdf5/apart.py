@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.hdf5.child import ANSWER, ASKED, DONE, ENDED, JOB, RAISED, RENEW, Job
+from dask_tiled.formats.hdf5.child import ANSWER, ASKED, DONE, ENDED, JOB, RAISED, RENEW, ChildCall
 from dask_tiled.model.files import File, is_filling, is_following, seen_files
 from dask_tiled.model.paths import SHORT, with_room
 from dask_tiled.remote.session import session
@@ -135,7 +135,7 @@ class Child:
         self.busy, fresh = True, self.fresh
         with suppress(ConnectionError):
             states = is_following(), is_filling(), seen_files()
-            job = Job(function, args, seconds, nbytes, *states)
+            job = ChildCall(function, args, seconds, nbytes, *states)
             self.connection.send((JOB, job))
         try:
             kind, value = self._answer()

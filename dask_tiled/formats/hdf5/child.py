@@ -35,7 +35,7 @@ BY_THE_CLOCK = 10
 forever without using the CPU."""
 
 
-class Job(NamedTuple):
+class ChildCall(NamedTuple):
     """A function call for the child process."""
 
     function: Callable[..., Any]
@@ -119,7 +119,7 @@ def _work(connection: Any) -> int:
     return GONE
 
 
-def _do(job: Job, connection: Any) -> tuple[int, Any]:
+def _do(job: ChildCall, connection: Any) -> tuple[int, Any]:
     session = opened_together(Asking(connection))
     try:
         asked = following(job.following), filling(job.filling)
@@ -138,7 +138,7 @@ def _sendable(error: Exception) -> Exception:
 
 
 @contextmanager
-def _limited(job: Job) -> Iterator[None]:
+def _limited(job: ChildCall) -> Iterator[None]:
     """Enforce the deadline and the memory limit of a job."""
     rest: float = MOST_SECONDS
 

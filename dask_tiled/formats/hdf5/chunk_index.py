@@ -30,7 +30,7 @@ MOST_BYTES, MOST_BLOCKS = 1 << 20, 100
 """Limits of an object header: block length, and number of blocks."""
 
 
-class Chunks(NamedTuple):
+class ChunkIndex(NamedTuple):
     """The written chunks of a dataset, in C order."""
 
     where: Index
@@ -43,7 +43,7 @@ class Chunks(NamedTuple):
     """Whether ``where`` is known."""
 
 
-def list_chunks(dataset: Any, file: File, n_filters: int) -> Chunks:
+def list_chunks(dataset: Any, file: File, n_filters: int) -> ChunkIndex:
     """List the chunks of a dataset.
 
     Raise a DatasetError or CorruptFileError if the index is unknown or invalid.
@@ -52,7 +52,7 @@ def list_chunks(dataset: Any, file: File, n_filters: int) -> Chunks:
     columns = _listed(dataset)
     if len(columns) and index_type == EXTENSIBLE_ARRAY and _unlimited_axis(dataset) > 0:
         # The library reports wrong positions for such an index.
-        return Chunks(columns[:, :-3], *columns[:, -3:].T)._replace(placed=False)
+        return ChunkIndex(columns[:, :-3], *columns[:, -3:].T)._replace(placed=False)
     shape, chunk = shape_of(dataset), chunks_of(dataset)
     grid = tuple(-(-n // size) for n, size in zip(shape, chunk, strict=True))
     where = columns[:, :-3]
@@ -67,7 +67,7 @@ def list_chunks(dataset: Any, file: File, n_filters: int) -> Chunks:
             expected=f"chunks of {dataset.chunks}" if astray else "each chunk once",
             found="other chunks" if astray else "a chunk twice",
         )
-    found = Chunks(where[order], *columns[order, -3:].T)
+    found = ChunkIndex(where[order], *columns[order, -3:].T)
     if unfiltered_edges:
         found.masks[(found.where + chunk > shape).any(axis=1)] = (1 << n_filters) - 1
     return found

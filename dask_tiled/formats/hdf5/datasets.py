@@ -42,7 +42,7 @@ MOST_BYTES = 1 << 62
 """Larger arrays have pixels beyond 64-bit offsets."""
 
 
-class Part(NamedTuple):
+class DatasetPart(NamedTuple):
     """Properties of a dataset that is not kept open: a part of a long series."""
 
     path: str
@@ -74,7 +74,7 @@ class Picture(NamedTuple):
     """Shape after reordering the axes."""
     dtype: np.dtype
     members: tuple[Any, ...]
-    """Datasets of h5py; for a series, some are a :class:`Part`."""
+    """Datasets of h5py; for a series, some are a :class:`DatasetPart`."""
     missing: tuple[str, ...] = ()
     """Names of datasets that are missing between the first and the last one of the series."""
     gaps: tuple[int, ...] = ()
@@ -111,14 +111,14 @@ class Picture(NamedTuple):
     def opened(self, tree: Tree) -> Picture:
         """Return the array with its first dataset open."""
         first, *others = self.members
-        if not isinstance(first, Part):
+        if not isinstance(first, DatasetPart):
             return self
         return self._replace(members=(tree.get(tree.root, first.path), *others))
 
     def datasets(self, tree: Tree) -> Iterator[Any]:
         """Yield all datasets; some are closed when the next one is opened."""
         for one in self.members:
-            if not isinstance(one, Part):
+            if not isinstance(one, DatasetPart):
                 yield one
                 continue
             with Tree(tree.file) as apart:
@@ -280,7 +280,7 @@ def _member(tree: Tree, group: Any, name: str, path: str, found: Found) -> Any |
                 item = apart.get(group, name)
                 picture = picture_of(path, item)
                 if picture is not None:
-                    part = Part(path, item.shape, item.dtype, item.chunks)
+                    part = DatasetPart(path, item.shape, item.dtype, item.chunks)
                     return picture._replace(members=(part,))
         return tree.get(group, name)
     except DatasetError as error:

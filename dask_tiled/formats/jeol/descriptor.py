@@ -14,7 +14,7 @@ import numpy as np
 
 from dask_tiled.errors import choose_dataset
 from dask_tiled.formats import pts, tools
-from dask_tiled.formats.jeol.entries import BEFORE_TREE, Array, inside, read_tree
+from dask_tiled.formats.jeol.entries import BEFORE_TREE, ArrayEntry, inside, read_tree
 from dask_tiled.formats.tools.choosing import choose_picture
 from dask_tiled.formats.tools.files import named_file
 from dask_tiled.formats.tools.text import number_in, serial_date
@@ -104,7 +104,7 @@ def _image(file: tools.File) -> tools.Description:
     size: Any = image.get("Size")
     pixels: Any = image.get("Bits")
     right = isinstance(size, tuple) and [*map(type, size)] == [int, int] and min(size) > 0
-    count = pixels.length if isinstance(pixels, Array) else 0
+    count = pixels.length if isinstance(pixels, ArrayEntry) else 0
     if not right or count != size[0] * size[1]:
         what, found = "the image does not fit its size", f"{count} pixels"
         raise tools.CorruptFileError(what, path=file.path, expected=f"{size}", found=found)

@@ -25,7 +25,7 @@ MOST_ENTRIES = 1 << 18
 """Limit of entries, which need many times the memory and time of their bytes."""
 
 
-class Array(NamedTuple):
+class ArrayEntry(NamedTuple):
     """Numbers that are not read: their offset in the tree, type and length."""
 
     offset: int
@@ -81,7 +81,7 @@ def _value(kind: int, data: bytes, at: int, nbytes: int) -> Any:
     dtype = np.dtype(NUMBERS[(kind - 1) % len(NUMBERS)])
     length = nbytes // dtype.itemsize
     if length > MOST_SHOWN or len(data) < nbytes:
-        return Array(at, dtype.str, length)
+        return ArrayEntry(at, dtype.str, length)
     values = np.frombuffer(data, dtype, length).tolist()
     return values[0] if length == 1 else tuple(values)
 

@@ -36,7 +36,7 @@ MOST_BYTES, MOST_COUNT, MOST_BLOCKS = 1 << 27, 1 << 20, 100_000
 """Limits: bytes of the XML, its elements and attributes, and memory blocks of a file."""
 
 
-class Image(NamedTuple):
+class LifImage(NamedTuple):
     """An image: its path in the tree, the name of its memory block, and its XML element."""
 
     name: str
@@ -126,7 +126,7 @@ def _stamp_list(element: ET.Element) -> ET.Element:
     return kept
 
 
-def images_of(root: ET.Element) -> Iterator[Image]:
+def images_of(root: ET.Element) -> Iterator[LifImage]:
     """Yield the images of the tree, named by their paths in its folders."""
     projects = root.findall("Element")
     waiting = [("", one) for one in projects]
@@ -135,12 +135,12 @@ def images_of(root: ET.Element) -> Iterator[Image]:
         name = f"{above}/{element.get('Name', '')}".lstrip("/")
         xml, memory = element.find("Data/Image"), element.find("Memory")
         if xml is not None:
-            yield Image(name, "" if memory is None else memory.get("MemoryBlockID", ""), xml)
+            yield LifImage(name, "" if memory is None else memory.get("MemoryBlockID", ""), xml)
         inside = name if xml is not None or element not in projects else ""
         waiting[:0] = [(inside, one) for one in element.findall("Children/Element")]
 
 
-def stamps_of(image: Image) -> Array:
+def stamps_of(image: LifImage) -> Array:
     """Read the time stamps of all frames, in ticks of 100 ns."""
     text = next((one.text or "" for one in image.found("TimeStampList")), "")
     try:

@@ -17,7 +17,7 @@ from dask_tiled.formats.lif.container import (
     BETWEEN,
     LOF,
     MARK,
-    Image,
+    LifImage,
     images_of,
     is_project,
     read_file,
@@ -56,7 +56,7 @@ BLUE = 3
 """Channel tag of blue: if the first sample has it, samples are stored as blue, green, red."""
 
 
-class Stored(NamedTuple):
+class StoredAxis(NamedTuple):
     """An axis as stored: its length, and its stride in bytes."""
 
     axis: tools.Axis
@@ -145,7 +145,7 @@ def describe(
     return desc.with_doubts(*doubts)
 
 
-def _dtype(file: tools.File, image: Image, channels: Sequence[dict[str, Any]]) -> np.dtype:
+def _dtype(file: tools.File, image: LifImage, channels: Sequence[dict[str, Any]]) -> np.dtype:
     """Return the dtype of the pixels, which all channels share."""
     kinds = {("uf"[one["DataType"]], -(-one["Resolution"] // 8)) for one in channels}
     known = {(kind, n): f"<{kind}{2 ** (n - 1).bit_length()}" for kind in "uf" for n in range(1, 9)}
@@ -161,8 +161,8 @@ def _dtype(file: tools.File, image: Image, channels: Sequence[dict[str, Any]]) -
 
 
 def _axes(
-    file: tools.File, image: Image, channels: Sequence[dict[str, Any]], dtype: np.dtype
-) -> list[Stored]:
+    file: tools.File, image: LifImage, channels: Sequence[dict[str, Any]], dtype: np.dtype
+) -> list[StoredAxis]:
     """Return the axes of dimensions and channels, slow ones first."""
     found = image.found("ImageDescription/Dimensions/DimensionDescription")
     dims = [parse_keys(file.path, one.attrib, DIMENSION) for one in found]
@@ -181,7 +181,7 @@ def _axes(
             )
         scale = one["Length"] / max(1, count - 1)
         axis = tools.Axis.calibrated(name, one["Unit"], scale, one["Origin"], signed=True)
-        axes.append(Stored(axis, count, step))
+        axes.append(StoredAxis(axis, count, step))
     axes.sort(key=lambda one: -one.step)
     axes = [one for one in axes if one.size > 1] or axes[-1:]
     if not axes:
@@ -194,16 +194,16 @@ def _axes(
         told = all(labels) and len({*labels}) == len(labels)
         colours = of_channels([COLOURS.get(one.casefold(), "") for one in labels])
         axis = tools.Axis(name, labels=labels if told else (), colours=colours)
-        axes.append(Stored(axis, len(channels), step))
+        axes.append(StoredAxis(axis, len(channels), step))
         axes.sort(key=lambda one: -one.step)
     return axes
 
 
 def _place(
     file: tools.File,
-    image: Image,
+    image: LifImage,
     blocks: dict[str, tuple[int, int]],
-    axes: Sequence[Stored],
+    axes: Sequence[StoredAxis],
     channels: Sequence[dict[str, Any]],
     dtype: np.dtype,
 ) -> int:
@@ -223,7 +223,7 @@ def _place(
     return offset
 
 
-def _boxes(axes: Sequence[Stored], offsets: Sequence[int]) -> list[Box]:
+def _boxes(axes: Sequence[StoredAxis], offsets: Sequence[int]) -> list[Box]:
     """Return one box of all channels, or one for each channel if they are not evenly spaced."""
     start, shape = (0,) * len(axes), tuple(one.size for one in axes)
     if len(set(np.diff(offsets).tolist())) < 2:
@@ -236,8 +236,8 @@ def _boxes(axes: Sequence[Stored], offsets: Sequence[int]) -> list[Box]:
 
 
 def _assembled(
-    file: tools.File, image: Image, axes: list[Stored], boxes: Sequence[Box]
-) -> tuple[list[Stored], list[Box]]:
+    file: tools.File, image: LifImage, axes: list[StoredAxis], boxes: Sequence[Box]
+) -> tuple[list[StoredAxis], list[Box]]:
     """Place tiles at their positions, later ones on top."""
     places = {one.axis.name: k for k, one in enumerate(axes)}
     info = next(iter(image.found("Attachment[@Name='TileScanInfo']")), None)
@@ -276,7 +276,7 @@ def _assembled(
     return [*kept[:at], *kept[at + 1 :]], moved
 
 
-def _hardware(image: Image) -> dict[str, str]:
+def _hardware(image: LifImage) -> dict[str, str]:
     """Return the hardware settings of the microscope."""
     found: dict[str, str] = {}
     for setting in image.found("Attachment[@Name='HardwareSetting']")[:1]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tools.frames import Part, part_layout
+from dask_tiled.formats.tools.frames import FramePart, part_layout
 
 RAW = {
     1: (1, "u1", "bits", "bits_reversed"),
@@ -73,7 +73,7 @@ def raw_layout(
     return part_layout(files, counts, parts, header + nbytes, decoders, starts, lost=lost)
 
 
-def _quad(top: int, shape: tuple[int, int], chip_row: int) -> list[Part]:
+def _quad(top: int, shape: tuple[int, int], chip_row: int) -> list[FramePart]:
     """Return the boxes of four chips, 2x2; a chip row has ``chip_row`` bytes.
 
     A stored row holds a row of each chip: bottom right, bottom left, top right, top left. The
@@ -83,8 +83,8 @@ def _quad(top: int, shape: tuple[int, int], chip_row: int) -> list[Part]:
     row = 4 * chip_row
     bottom = top + (height - 1) * row + chip_row - 8
     return [
-        Part((height, width), shape, bottom, (-row, -8), 1),
-        Part((height, 0), shape, bottom + chip_row, (-row, -8), 1),
-        Part((0, width), shape, top + 2 * chip_row, (row, 8)),
-        Part((0, 0), shape, top + 3 * chip_row, (row, 8)),
+        FramePart((height, width), shape, bottom, (-row, -8), 1),
+        FramePart((height, 0), shape, bottom + chip_row, (-row, -8), 1),
+        FramePart((0, width), shape, top + 2 * chip_row, (row, 8)),
+        FramePart((0, 0), shape, top + 3 * chip_row, (row, 8)),
     ]

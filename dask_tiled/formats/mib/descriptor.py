@@ -18,7 +18,14 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.mib.chips import RAW, raw_layout
 from dask_tiled.formats.mib.facts import INSTRUMENT, decode, facts_type
 from dask_tiled.formats.mib.suggestions import with_suggestions
-from dask_tiled.formats.tools.files import Member, absolute, gather, is_file, names_in, natural_key
+from dask_tiled.formats.tools.files import (
+    SeriesFile,
+    absolute,
+    gather,
+    is_file,
+    names_in,
+    natural_key,
+)
 from dask_tiled.formats.tools.frames import count_frames
 from dask_tiled.formats.tools.header import read_table
 from dask_tiled.formats.tools.text import read_pairs
@@ -248,7 +255,7 @@ def describe(
     return with_suggestions(desc, header.nbytes, header.record_bytes)
 
 
-def read_member(path: str) -> Member:
+def read_member(path: str) -> SeriesFile:
     """Read the properties that decide whether a file belongs to a series.
 
     If lost frames are filled, those inside the file are counted too, by its last sequence number,
@@ -262,11 +269,11 @@ def read_member(path: str) -> Member:
         last, _ = read_header(file.path, (count - 1) * geometry.record_bytes)
         told = last - first + 1
         frames = told if count < told <= FEWEST * count else count
-    return Member(file, first, frames, geometry)
+    return SeriesFile(file, first, frames, geometry)
 
 
 def _check_last(
-    members: Sequence[Member],
+    members: Sequence[SeriesFile],
     counts: Sequence[int],
     header: Geometry,
     *,
@@ -309,7 +316,7 @@ def _check_last(
     return lost_frames(lost)
 
 
-def _runs(member: Member, count: int, gap: int, *, ordered: bool) -> Iterator[Run]:
+def _runs(member: SeriesFile, count: int, gap: int, *, ordered: bool) -> Iterator[Run]:
     """Yield the frames of a file between lost ones, of which ``gap`` are before the file.
 
     Raises
@@ -340,7 +347,7 @@ def _runs(member: Member, count: int, gap: int, *, ordered: bool) -> Iterator[Ru
         yield Run(member.file, stop - start, start * step, lost)
 
 
-def _before(members: Sequence[Member], announced: int) -> int:
+def _before(members: Sequence[SeriesFile], announced: int) -> int:
     """Return the frames lost before the first one: if all announced ones are numbered from 1."""
     first, last = members[0].first, members[-1].first + members[-1].frames - 1
     held = sum(member.frames for member in members)

@@ -36,7 +36,7 @@ INSTRUMENT = {
 }
 
 
-class Place(NamedTuple):
+class HeaderPlace(NamedTuple):
     """Position of a value in a header."""
 
     start: int
@@ -44,17 +44,17 @@ class Place(NamedTuple):
     per: float | None = None  # divisor, such as 1e9 for ns
 
 
-def fields_between(header: bytes) -> list[Place]:
+def fields_between(header: bytes) -> list[HeaderPlace]:
     """Return the fields of a header that hold text: not blanks or padding."""
     places, at = [], 0
     for text in header.split(b","):
         if b"\0" not in text and text.strip():
-            places.append(Place(at, at + len(text)))
+            places.append(HeaderPlace(at, at + len(text)))
         at += len(text) + 1
     return places
 
 
-def find_facts(header: bytes) -> dict[str, list[Place]]:
+def find_facts(header: bytes) -> dict[str, list[HeaderPlace]]:
     """Locate the facts of a frame header: settings, thresholds, the DACs of each chip, times."""
     fields = fields_between(header)
     texts = [header[field.start : field.stop].strip() for field in fields]
@@ -77,7 +77,7 @@ def find_facts(header: bytes) -> dict[str, list[Place]]:
         places["time_utc"] = [utc[0]._replace(stop=utc[0].stop - zone)]
     if exposure and texts[end + 2].endswith(b"ns"):
         stop = exposure[0].stop - 2
-        places["exposure_time"] = [Place(exposure[0].start, stop, 1e9)]
+        places["exposure_time"] = [HeaderPlace(exposure[0].start, stop, 1e9)]
     return places
 
 
@@ -127,7 +127,11 @@ def _equal_rows(separators: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.in
 
 
 def _values(
-    text: npt.NDArray[np.uint8], rows: npt.NDArray[np.int64], at: Place, dtype: np.dtype, name: str
+    text: npt.NDArray[np.uint8],
+    rows: npt.NDArray[np.int64],
+    at: HeaderPlace,
+    dtype: np.dtype,
+    name: str,
 ) -> npt.NDArray[Any]:
     """Decode a value of some headers, once if it is the same in all."""
     part = text[rows, at.start : at.stop]

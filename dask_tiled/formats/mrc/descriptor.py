@@ -94,8 +94,8 @@ def describe(
 
 
 def _of_sign(
-    file: tools.File, header: mrc_header.Header, signed: Any
-) -> tuple[mrc_header.Header, tuple[Doubt, ...]]:
+    file: tools.File, header: mrc_header.MrcHeader, signed: Any
+) -> tuple[mrc_header.MrcHeader, tuple[Doubt, ...]]:
     """Return the header with the sign that the user gives to bytes, or a doubt about it."""
     if signed is None:
         text = "bytes are taken as signed, as in MRC2014; the header is older, and does not tell"
@@ -109,8 +109,8 @@ def _of_sign(
 
 
 def _without_extended(
-    file: tools.File, header: mrc_header.Header, nbytes: int | None
-) -> tuple[mrc_header.Header, tuple[Doubt, ...]]:
+    file: tools.File, header: mrc_header.MrcHeader, nbytes: int | None
+) -> tuple[mrc_header.MrcHeader, tuple[Doubt, ...]]:
     """Return the header with the length of the extended header that the file has, or in doubt."""
     told, size = header.fields["nsymbt"], mrc_header.HEADER_BYTES
     size += header.fields["nz"] * header.record.nbytes
@@ -125,7 +125,9 @@ def _without_extended(
     return header._replace(fields={**header.fields, "nsymbt": nbytes}), doubts
 
 
-def _lay_out(file: tools.File, header: mrc_header.Header) -> tuple[tools.Layout, tuple[int, ...]]:
+def _lay_out(
+    file: tools.File, header: mrc_header.MrcHeader
+) -> tuple[tools.Layout, tuple[int, ...]]:
     """Lay out the stored sections; those of a compressed file are one block."""
     record, offset, nz = header.record, header.offset, header.fields["nz"]
     if is_compressed(tools.read_head(file.path, 8)):
@@ -136,7 +138,7 @@ def _lay_out(file: tools.File, header: mrc_header.Header) -> tuple[tools.Layout,
     return tools.record_layout([file], [whole], record, offset), ()
 
 
-def _axes(header: mrc_header.Header, extended: dict[str, Any]) -> tuple[tools.Axis, ...]:
+def _axes(header: mrc_header.MrcHeader, extended: dict[str, Any]) -> tuple[tools.Axis, ...]:
     """Name and calibrate the axes; axes of a volume follow its cell."""
     columns, rows, sections = mrc_header.cell_axes(header, extended)
     if header.fields["ispg"] == 0 or not sections.units:
@@ -147,7 +149,7 @@ def _axes(header: mrc_header.Header, extended: dict[str, Any]) -> tuple[tools.Ax
     return (*axes, tools.Axis("complex")) if header.fields["mode"] == 3 else axes
 
 
-def _split_volumes(desc: tools.Description, header: mrc_header.Header) -> tools.Description:
+def _split_volumes(desc: tools.Description, header: mrc_header.MrcHeader) -> tools.Description:
     """Split the sections of a stack of volumes into two axes."""
     nz, depth = header.fields["nz"], header.fields["m"][2]
     if header.fields["ispg"] not in VOLUME_STACKS:
@@ -198,7 +200,7 @@ def read_headers(desc: tools.Description) -> tools.Headers:
     return tools.stored_headers(layout, names)
 
 
-def _serial_em(header: mrc_header.Header) -> tuple[tools.Fields, dict[str, float], int]:
+def _serial_em(header: mrc_header.MrcHeader) -> tuple[tools.Fields, dict[str, float], int]:
     """Return the fields of a SerialEM section, their units, and the bytes of the section."""
     fields, units = dict[str, tuple[int, str]](), dict[str, float]()
     for bit, (names, unit) in mrc_header.SERIAL_EM.items():

@@ -56,7 +56,7 @@ ROWS = (
 """Facts in the ``_info.txt`` file; -1 means unknown."""
 
 
-class Session(NamedTuple):
+class AcquisitionFiles(NamedTuple):
     """The files of an acquisition, and the entries of its ``_info.txt`` file."""
 
     kind: str  # kind of the opened file
@@ -91,7 +91,7 @@ class Session(NamedTuple):
         return value if math.isfinite(value) and value != -1 else default
 
 
-def find_session(path: str) -> Session | None:
+def find_session(path: str) -> AcquisitionFiles | None:
     """Find the files of an acquisition, whose names may be shorter than the file's."""
     folder, name = os.path.split(path)
     kind = next((kind for kind, pattern in KINDS.items() if pattern.fullmatch(name)), None)
@@ -105,10 +105,12 @@ def find_session(path: str) -> Session | None:
     )
     if info is None:
         return None
-    return Session(kind, read_pairs(info, "=", "utf8"), info, coordinates)
+    return AcquisitionFiles(kind, read_pairs(info, "=", "utf8"), info, coordinates)
 
 
-def show_session(desc: tools.Description, session: Session, *, scan: bool) -> tools.Description:
+def show_session(
+    desc: tools.Description, session: AcquisitionFiles, *, scan: bool
+) -> tools.Description:
     """Apply a session's calibration; with ``scan``, show movie frames in the scan shape."""
     if session.kind != "movie":
         return _show_picture(desc, session)
@@ -124,7 +126,7 @@ def show_session(desc: tools.Description, session: Session, *, scan: bool) -> to
     return _custom(desc, session, session.coordinates_file)
 
 
-def _show_picture(desc: tools.Description, session: Session) -> tools.Description:
+def _show_picture(desc: tools.Description, session: AcquisitionFiles) -> tools.Description:
     """Calibrate an image that has the shape of the detector or of the scan."""
     size = "Image Size {} (pixels)"
     axes, shape = _detector(session), tuple(int(session.number(size.format(k))) for k in "YX")
@@ -136,7 +138,7 @@ def _show_picture(desc: tools.Description, session: Session) -> tools.Descriptio
     return replace(desc, axes=(*desc.axes[: desc.nav_ndim], *axes))
 
 
-def _raster(desc: tools.Description, session: Session) -> tools.Description:
+def _raster(desc: tools.Description, session: AcquisitionFiles) -> tools.Description:
     y, x = session.scan_shape
     if min(y, x) < 1:
         return _in_a_row(desc)
@@ -157,7 +159,7 @@ def _in_a_row(desc: tools.Description) -> tools.Description:
     return desc.with_doubts(*unknown_scan(desc.layout.n_frames))
 
 
-def _custom(desc: tools.Description, session: Session, path: str) -> tools.Description:
+def _custom(desc: tools.Description, session: AcquisitionFiles, path: str) -> tools.Description:
     """Place frames at their scan coordinates; other positions are missing."""
     x, y = read_coordinates(path, desc.layout.n_frames).T
     shape = int(y.max()) + 1, int(x.max()) + 1
@@ -214,18 +216,18 @@ def _lines(path: str) -> Iterator[bytes]:
                 yield line
 
 
-def _named(desc: tools.Description, session: Session) -> tools.Description:
+def _named(desc: tools.Description, session: AcquisitionFiles) -> tools.Description:
     """Name and calibrate the axes of a scan, which end with (y, x)."""
     nav = tools.Axis("repeat"), *_scan(session)
     return replace(desc, axes=(*nav[3 - desc.nav_ndim :], *desc.axes[desc.nav_ndim :]))
 
 
-def _scan(session: Session) -> tuple[tools.Axis, ...]:
+def _scan(session: AcquisitionFiles) -> tuple[tools.Axis, ...]:
     y, x = (session.number(f"Specimen Pixel Size {axis} (nanometers)") for axis in "YX")
     return tools.Axis.calibrated("scan_y", "nm", y), tools.Axis.calibrated("scan_x", "nm", x)
 
 
-def _time(session: Session) -> tools.Axis:
+def _time(session: AcquisitionFiles) -> tools.Axis:
     rate = session.number("Frames Per Second")
     if session.scans or rate <= 0:
         return tools.Axis("frame")
@@ -233,7 +235,7 @@ def _time(session: Session) -> tools.Axis:
     return tools.Axis.calibrated("time", "s", summed / rate)
 
 
-def _detector(session: Session) -> tuple[tools.Axis, ...]:
+def _detector(session: AcquisitionFiles) -> tuple[tools.Axis, ...]:
     """Calibrate the detector: in reciprocal space for scans and diffraction."""
     mode = session.info.get("Instrument Project TEMorSTEM Mode", "-1")
     stem = session.scans if mode == "-1" else mode != "0"

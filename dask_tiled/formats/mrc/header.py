@@ -68,7 +68,7 @@ SERIAL_EM: Mapping[int, tuple[tuple[str, ...], float]] = {
 """SerialEM fields of 2 bytes, by the bits of NREAL, with their units."""
 
 
-class Header(NamedTuple):
+class MrcHeader(NamedTuple):
     """The main header, with the dtype of the pixels and its source.
 
     The field ``m`` is (MX, MY, MZ), and ``mapcrs`` is (MAPC, MAPR, MAPS).
@@ -91,7 +91,7 @@ class Header(NamedTuple):
         return HEADER_BYTES + int(self.fields["nsymbt"])
 
 
-def header_of(head: bytes, path: str, *, unfinished: bool = False) -> Header:
+def header_of(head: bytes, path: str, *, unfinished: bool = False) -> MrcHeader:
     """Parse the main header, in the byte order in which it is plausible.
 
     If ``unfinished``, the number of sections may be 0, as it may not have been written yet.
@@ -123,7 +123,7 @@ def header_of(head: bytes, path: str, *, unfinished: bool = False) -> Header:
         raise DatasetError(problem, path=path, where="byte 12 (mode)", expected=known, found=mode)
     fields["labels"] = tuple(filter(None, (fields.pop(f"label{k}") for k in range(10))))
     kind, reason = _byte_type(fields) if mode == 0 else (TYPES[mode], "mode")
-    return Header(fields, order, np.dtype(kind).newbyteorder(order), reason)
+    return MrcHeader(fields, order, np.dtype(kind).newbyteorder(order), reason)
 
 
 def _is_plausible(fields: dict[str, Any], least: int) -> bool:
@@ -145,7 +145,7 @@ def _byte_type(fields: dict[str, Any]) -> tuple[str, str]:
     return "i1", "MRC2014, where bytes are signed"
 
 
-def extended_fields(header: Header) -> Fields:
+def extended_fields(header: MrcHeader) -> Fields:
     """Return the fields of a section's extended header; empty for unknown kinds."""
     size, kind = header.fields["nsymbt"], header.fields["exttyp"]
     fields = {"FEI1": FEI, "FEI2": FEI, "": OLD_FEI}.get(kind, {})
@@ -153,7 +153,7 @@ def extended_fields(header: Header) -> Fields:
     return fields if known and (kind or size == OLD_FEI_BYTES) else {}
 
 
-def read_extended(path: str, header: Header) -> dict[str, Any]:
+def read_extended(path: str, header: MrcHeader) -> dict[str, Any]:
     """Read the extended header of the first section, if its kind is known: degrees and metres."""
     fields = extended_fields(header)
     if not fields:
@@ -162,7 +162,7 @@ def read_extended(path: str, header: Header) -> dict[str, Any]:
     return parse_fields(data, fields, header.order) if len(data) == size_of(fields) else {}
 
 
-def cell_axes(header: Header, extended: dict[str, Any]) -> list[Axis]:
+def cell_axes(header: MrcHeader, extended: dict[str, Any]) -> list[Axis]:
     """Name and calibrate columns, rows and sections by the cell axes along which they run.
 
     Fourier transforms are not in the space of the cell.

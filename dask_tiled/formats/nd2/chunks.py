@@ -29,7 +29,7 @@ TREES |= {"text": "ImageTextInfoLV!"}
 TIMES = "CustomData|AcqTimesCache!"
 
 
-class Chunks(NamedTuple):
+class ChunkTable(NamedTuple):
     """The chunks of a file: offsets of named ones; numbers, offsets and lengths of the frames."""
 
     named: Mapping[str, int]
@@ -38,7 +38,7 @@ class Chunks(NamedTuple):
     lengths: Index
 
 
-def read_map(file: tools.File) -> Chunks:
+def read_map(file: tools.File) -> ChunkTable:
     """Read the chunk map.
 
     Raise a DatasetError if the file is of another version, and a CorruptFileError or
@@ -60,7 +60,7 @@ def read_map(file: tools.File) -> Chunks:
     return _parse_map(file, read_chunk(file, int.from_bytes(end[32:], "little"), MAP))
 
 
-def _parse_map(file: tools.File, data: bytes) -> Chunks:
+def _parse_map(file: tools.File, data: bytes) -> ChunkTable:
     """Parse the map: names that end with ``!``, each followed by a uint64 offset and length."""
     content = np.frombuffer(data, np.uint8)
     marks = np.flatnonzero(content == ord("!"))
@@ -97,7 +97,7 @@ def _parse_map(file: tools.File, data: bytes) -> Chunks:
     if not len(numbers):
         raise tools.TruncatedFileError("the map has no frames", path=file.path)
     places, sizes = table[rows[some]].astype(np.int64).T
-    return Chunks(named, numbers, places, sizes)
+    return ChunkTable(named, numbers, places, sizes)
 
 
 def _equal(content: Bytes, first: Index, lengths: Index, name: bytes) -> Index:
@@ -127,7 +127,7 @@ def read_chunk(file: tools.File, at: int, name: bytes) -> bytes:
     return read_exactly(file.path, length, start, f"the chunk {name.decode()}")
 
 
-def read_tree(file: tools.File, chunks: Chunks, name: str) -> dict[str, Any]:
+def read_tree(file: tools.File, chunks: ChunkTable, name: str) -> dict[str, Any]:
     """Read a tree of metadata; empty if the file has no tree of that name."""
     if name not in chunks.named:
         return {}

@@ -25,7 +25,7 @@ from dask_tiled.formats.nd2.chunks import (
     START,
     TIMES,
     TREES,
-    Chunks,
+    ChunkTable,
     read_chunk,
     read_header,
     read_map,
@@ -50,7 +50,7 @@ UNIX_EPOCH = 2440587.5
 """The Unix epoch as a Julian date."""
 
 
-class Frames(NamedTuple):
+class FrameFormat(NamedTuple):
     """Properties shared by all frames: size, channels, samples per pixel, dtype, bytes of a row."""
 
     height: int
@@ -109,7 +109,9 @@ def _children(tree: Any, key: str) -> list[dict[str, Any]]:
     return [one for one in inner if isinstance(one, dict)]
 
 
-def _frames_of(file: tools.File, attributes: dict[str, Any], picture: dict[str, Any]) -> Frames:
+def _frames_of(
+    file: tools.File, attributes: dict[str, Any], picture: dict[str, Any]
+) -> FrameFormat:
     """Read and check the attributes of the frames."""
     for key, known in {**SIZES, "uiBpcInMemory": TYPES, "eCompression": (0, 2)}.items():
         found = attributes.get(key, 2 if key == "eCompression" else None)
@@ -132,10 +134,12 @@ def _frames_of(file: tools.File, attributes: dict[str, Any], picture: dict[str, 
         )
     planes = int(number_in(picture.get("sPicturePlanes"), "uiCount"))
     channels = planes if planes > 0 and components % planes == 0 else components
-    return Frames(height, width, channels, components // channels, dtype, row)
+    return FrameFormat(height, width, channels, components // channels, dtype, row)
 
 
-def _layout(file: tools.File, chunks: Chunks, frames: Frames, *, packed: bool) -> tools.Layout:
+def _layout(
+    file: tools.File, chunks: ChunkTable, frames: FrameFormat, *, packed: bool
+) -> tools.Layout:
     """Build the layout of all stored channels, after a check of the headers of some frames."""
     count, (channels, samples, item) = len(chunks.places), (*frames[2:4], frames.dtype.itemsize)
     before = set()
@@ -175,7 +179,7 @@ def _layout(file: tools.File, chunks: Chunks, frames: Frames, *, packed: bool) -
     return tools.Layout([file], grid, sig, table, [decoder])
 
 
-def _numbers(file: tools.File, chunks: Chunks, total: int, channels: int) -> Index | None:
+def _numbers(file: tools.File, chunks: ChunkTable, total: int, channels: int) -> Index | None:
     """Return the stored frame of each position, -1 if missing; None if all are stored in order."""
     count = len(chunks.numbers)
     if chunks.numbers[-1] == count - 1:
@@ -286,7 +290,7 @@ def _colour(number: Any) -> str:
     return rgb(int.from_bytes((number & 0xFFFFFF).to_bytes(3, "little"), "big"))
 
 
-def _sig_axes(picture: dict[str, Any], frames: Frames) -> tuple[tools.Axis, ...]:
+def _sig_axes(picture: dict[str, Any], frames: FrameFormat) -> tuple[tools.Axis, ...]:
     size = number_in(picture, "dCalibration") if picture.get("bCalibrated", True) else 0
     aspect = number_in(picture, "dAspect") or 1
     lengths = {"y": size * aspect, "x": size}

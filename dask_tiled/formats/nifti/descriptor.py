@@ -16,7 +16,7 @@ import numpy as np
 from dask_tiled.codecs.packed_files import is_compressed, read_start
 from dask_tiled.formats import tools
 from dask_tiled.formats.nifti.header import (
-    Kind,
+    HeaderKind,
     intent_of,
     kind_of,
     offset_of,
@@ -37,7 +37,7 @@ MOST_START = 1 << 20
 """Search at most this many bytes before the pixels for extensions."""
 
 
-def _axes(ndim: int, kind: Kind, header: Any) -> tuple[tools.Axis, ...]:
+def _axes(ndim: int, kind: HeaderKind, header: Any) -> tuple[tools.Axis, ...]:
     """Calibrate the axes by pixdim and the units."""
     space, time = (units_of(header) or ("", "")) if kind.version else ("mm", "")
     start = float(header["toffset"]) if kind.version else 0.0
@@ -47,7 +47,7 @@ def _axes(ndim: int, kind: Kind, header: Any) -> tuple[tools.Axis, ...]:
     return tuple(map(tools.Axis.calibrated, names, units, sizes, starts))[::-1]
 
 
-def _facts(kind: Kind, header: Any) -> dict[str, Any]:
+def _facts(kind: HeaderKind, header: Any) -> dict[str, Any]:
     values = {
         name: _plain(header[name])
         for name in header.dtype.names
@@ -73,7 +73,7 @@ def _facts(kind: Kind, header: Any) -> dict[str, Any]:
     return facts
 
 
-def _extensions(path: str, kind: Kind, offset: int) -> tuple[tuple[int, int], ...]:
+def _extensions(path: str, kind: HeaderKind, offset: int) -> tuple[tuple[int, int], ...]:
     """List code and size of the extensions between header and pixels."""
     if not kind.version:
         return ()
@@ -177,7 +177,7 @@ def read_headers(desc: tools.Description) -> Array:
     return table.ravel()
 
 
-def _times(nav: tuple[int, ...], kind: Kind, header: Any) -> dict[str, Array]:
+def _times(nav: tuple[int, ...], kind: HeaderKind, header: Any) -> dict[str, Array]:
     """Return times in seconds, along the last axis of (..., t, z), or the last two."""
     times: dict[str, Array] = {}
     axis = _axes(4, kind, header)[0]

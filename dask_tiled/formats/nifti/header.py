@@ -91,7 +91,7 @@ INTENTS: Mapping[int, tuple[str, int]] = {
 """Statistics that pixels may hold, with their number of parameters, named as in nibabel."""
 
 
-class Kind(NamedTuple):
+class HeaderKind(NamedTuple):
     """The kind of header; version 0 is Analyze 7.5."""
 
     version: int
@@ -100,7 +100,7 @@ class Kind(NamedTuple):
     in_one_file: bool
 
 
-def kind_of(head: bytes) -> Kind | None:
+def kind_of(head: bytes) -> HeaderKind | None:
     """Return the kind of a header, by length and magic; None if it is not recognised."""
     orders: tuple[Order, ...] = "<", ">"
     for order in orders:
@@ -110,9 +110,9 @@ def kind_of(head: bytes) -> Kind | None:
         at, magic = MAGIC[nbytes]
         if head[at : at + 4] in magic:
             single = head[at : at + 4] == magic[0]
-            return Kind(1 if nbytes == 348 else 2, order, nbytes, single)
+            return HeaderKind(1 if nbytes == 348 else 2, order, nbytes, single)
         if nbytes == 348 and _is_analyze(head, order):
-            return Kind(0, order, nbytes, in_one_file=False)
+            return HeaderKind(0, order, nbytes, in_one_file=False)
     return None
 
 
@@ -122,7 +122,7 @@ def _is_analyze(head: bytes, order: str) -> bool:
     return 1 <= ndim <= 7 and ANALYZE_BITS.get(datatype) == bits
 
 
-def read_header(path: str) -> tuple[Kind, Any]:
+def read_header(path: str) -> tuple[HeaderKind, Any]:
     """Read the header of a file, which may be compressed, as a NumPy record."""
     start = read_start(path, 540)
     kind = kind_of(start)
@@ -141,7 +141,7 @@ def invalid_field(path: str, field: str, found: Any) -> tools.CorruptFileError:
     return tools.CorruptFileError(problem, path=path, where=where, found=found)
 
 
-def shape_of(path: str, kind: Kind, header: Any) -> tuple[int, ...]:
+def shape_of(path: str, kind: HeaderKind, header: Any) -> tuple[int, ...]:
     """Return the lengths of the axes, x first."""
     ndim, *sizes = header["dim"].tolist()
     shape = tuple(sizes[:ndim]) if 1 <= ndim <= 7 else ()
@@ -160,7 +160,7 @@ def shape_of(path: str, kind: Kind, header: Any) -> tuple[int, ...]:
     return shape
 
 
-def type_of(path: str, kind: Kind, header: Any) -> tuple[np.dtype, int]:
+def type_of(path: str, kind: HeaderKind, header: Any) -> tuple[np.dtype, int]:
     """Return the dtype of a sample, and the samples of a colour pixel, or 0."""
     code = int(header["datatype"])
     if code in UNREAD:
@@ -173,7 +173,7 @@ def type_of(path: str, kind: Kind, header: Any) -> tuple[np.dtype, int]:
     return np.dtype(DTYPES[code]).newbyteorder(kind.order), COLOURS.get(code, 0)
 
 
-def offset_of(path: str, kind: Kind, header: Any) -> int:
+def offset_of(path: str, kind: HeaderKind, header: Any) -> int:
     """Return the offset of the pixels."""
     offset = header["vox_offset"]
     if not np.isfinite(offset):
@@ -186,7 +186,7 @@ def offset_of(path: str, kind: Kind, header: Any) -> int:
     return at or behind
 
 
-def scaling_of(path: str, kind: Kind, header: Any) -> tuple[float, float]:
+def scaling_of(path: str, kind: HeaderKind, header: Any) -> tuple[float, float]:
     """Return gain and offset of the pixels."""
     gain, offset = float(header["scl_slope"]), float(header["scl_inter"])
     if gain and math.isfinite(gain):

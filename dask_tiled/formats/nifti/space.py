@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.formats.nifti.header import Kind
+from dask_tiled.formats.nifti.header import HeaderKind
 from dask_tiled.model.indexing import Array
 
 
-def affine_of(kind: Kind, header: Any) -> Array | None:
+def affine_of(kind: HeaderKind, header: Any) -> Array | None:
     """Return the affine from (x, y, z) to space; None if it is invalid."""
     if not kind.version:
         return _about(_origin(header), header["pixdim"][1:4])

@@ -21,7 +21,7 @@ import numpy as np
 from dask_tiled.errors import check_whole
 from dask_tiled.formats import tools
 from dask_tiled.formats.ome_tiff.files import (
-    Folder,
+    SetFolder,
     find_members,
     is_document,
     numbers_of,
@@ -29,10 +29,10 @@ from dask_tiled.formats.ome_tiff.files import (
     pages_hint,
     read_document,
 )
-from dask_tiled.formats.ome_tiff.stack import Stack
-from dask_tiled.formats.ome_tiff.xml import Document, Image, Modulo
+from dask_tiled.formats.ome_tiff.stack import PlaneStack
+from dask_tiled.formats.ome_tiff.xml import Document, Modulo, OmeImage
 from dask_tiled.formats.tiff.ifd import is_ome_tiff
-from dask_tiled.formats.tiff.kind import Kind
+from dask_tiled.formats.tiff.kind import PageLayout
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 from dask_tiled.formats.tools.choosing import Chosen, choose_picture
 from dask_tiled.formats.tools.files import absolute
@@ -73,7 +73,7 @@ def describe(
         Whether T, C and Z of length 1 are dropped.
     """
     check_whole("level", level, least=0, path=paths[0])
-    folder = Folder(paths[0])
+    folder = SetFolder(paths[0])
     document = open_document(paths[0], folder)
     _check_listed(paths, document, folder)
     if not document.images:
@@ -81,7 +81,7 @@ def describe(
         raise tools.CorruptFileError("the OME-XML has no image", path=document.path, hint=hint)
     number, doubts = _choose(paths[0], document, folder, dataset)
     image = document.images[number]
-    stack = Stack.read(document, image, folder, level)
+    stack = PlaneStack.read(document, image, folder, level)
     modulo = next((document.modulo[i] for i in image.annotations if i in document.modulo), {})
     axes, shape = _nav_axes(image, stack.shape, modulo, squeeze=squeeze)
     doubts += left_out(shape, stack.left_out)
@@ -96,7 +96,7 @@ def describe(
     return desc.with_doubts(*doubts)
 
 
-def _choose(path: str, document: Document, folder: Folder, dataset: int | str | None) -> Chosen:
+def _choose(path: str, document: Document, folder: SetFolder, dataset: int | str | None) -> Chosen:
     """Choose an image, by default the one that holds the first plane of the file.
 
     The default is in doubt if others have planes in the same file.
@@ -122,7 +122,7 @@ def _number_of(document: Document, own: Sequence[int]) -> int:
     return min(first_pages, default=(0, 0))[1]
 
 
-def _check_listed(paths: Sequence[str], document: Document, folder: Folder) -> None:
+def _check_listed(paths: Sequence[str], document: Document, folder: SetFolder) -> None:
     """Check that files opened together belong to one set."""
     if len(paths) == 1:
         return
@@ -136,7 +136,7 @@ def _check_listed(paths: Sequence[str], document: Document, folder: Folder) -> N
         )
 
 
-def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, Any]:
+def _facts(stack: PlaneStack, number: int, modulo: dict[str, Modulo]) -> dict[str, Any]:
     document, image = stack.document, stack.image
     facts = {
         "dataset": number,
@@ -158,7 +158,7 @@ def _facts(stack: Stack, number: int, modulo: dict[str, Modulo]) -> dict[str, An
 
 
 def _nav_axes(
-    image: Image, shape: tuple[int, int, int], modulo: dict[str, Modulo], *, squeeze: bool
+    image: OmeImage, shape: tuple[int, int, int], modulo: dict[str, Modulo], *, squeeze: bool
 ) -> tuple[tuple[tools.Axis, ...], tuple[int, ...]]:
     """Return the axes of planes, each followed by its modulo axis, and their lengths."""
     axes: list[tuple[tools.Axis, int]] = []
@@ -172,7 +172,7 @@ def _nav_axes(
     return tuple(axis for axis, _ in kept), tuple(size for _, size in kept)
 
 
-def _sig_axes(image: Image, kind: Kind) -> tuple[tools.Axis, ...]:
+def _sig_axes(image: OmeImage, kind: PageLayout) -> tuple[tools.Axis, ...]:
     """Return the axes of a page; pyramid levels have fewer pixels than the XML states."""
     return tuple(
         _axis(image, letter.upper(), image.sizes[letter.upper()] / size)
@@ -182,7 +182,7 @@ def _sig_axes(image: Image, kind: Kind) -> tuple[tools.Axis, ...]:
     )
 
 
-def _axis(image: Image, letter: str, factor: float = 1.0) -> tools.Axis:
+def _axis(image: OmeImage, letter: str, factor: float = 1.0) -> tools.Axis:
     """Return an axis whose positions are ``factor`` times as far apart as in the XML."""
     scale, units = image.scales.get(letter, (math.nan, ""))
     whole = letter == "C" and factor == 1 and len(image.channels) == image.sizes["C"]
@@ -220,7 +220,7 @@ def read_headers(desc: tools.Description) -> Array:
         image = document.images[number]
         there = np.ones(desc.layout.n_frames, bool)
         if "missing_planes" in told:
-            there = Stack.read(document, image, Folder(path), told["level"]).there
+            there = PlaneStack.read(document, image, SetFolder(path), told["level"]).there
     sizes = image.sizes["T"], len(there) // (image.sizes["T"] * image.sizes["Z"]), image.sizes["Z"]
     inside = (planes.places < sizes).all(axis=1)
     table = np.full(math.prod(sizes), math.nan, planes.facts.dtype)

@@ -25,7 +25,7 @@ _ROOT = re.compile(_PROLOG + rb"<(?:[\w.-]+:)?OME(?=[\s/>])([^>]*)", re.DOTALL)
 _UUID = re.compile(rb"""\sUUID\s*=\s*["']([^"']*)["']""")
 
 
-class Folder:
+class SetFolder:
     """The folder of a set.
 
     If the file is a symbolic link, other files may be beside its target.
@@ -94,7 +94,7 @@ def pages_hint(path: str) -> str | None:
     return None
 
 
-def open_document(path: str, folder: Folder) -> Document:
+def open_document(path: str, folder: SetFolder) -> Document:
     """Read the OME-XML of a set, given any of its files."""
     own = read_document(path)
     if own.elsewhere is None:
@@ -122,7 +122,7 @@ def open_document(path: str, folder: Folder) -> Document:
 
 
 def find_members(
-    document: Document, numbers: Sequence[int], folder: Folder
+    document: Document, numbers: Sequence[int], folder: SetFolder
 ) -> dict[int, str | None]:
     """Return the paths of sources, by name or UUID; None for missing files."""
     path, own = absolute(document.path), _own(document)
@@ -138,7 +138,7 @@ def find_members(
     return members
 
 
-def numbers_of(path: str, document: Document, folder: Folder) -> list[int]:
+def numbers_of(path: str, document: Document, folder: SetFolder) -> list[int]:
     """Return the sources that a file stands for: by XML, by name, or by UUID."""
     own = _own(document)
     behind = real(path)

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.ome_tiff.files import Folder, find_members, pages_hint
-from dask_tiled.formats.ome_tiff.xml import WHOLE_FILE, Document, Image, Runs
-from dask_tiled.formats.tiff.kind import Kind
+from dask_tiled.formats.ome_tiff.files import SetFolder, find_members, pages_hint
+from dask_tiled.formats.ome_tiff.xml import WHOLE_FILE, Document, OmeImage, PlaneRuns
+from dask_tiled.formats.tiff.kind import PageLayout
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.model.indexing import Index
 
@@ -21,7 +21,7 @@ MAX_PLANES = 2_000_000  # more would need too much memory
 FAR = (1 << 32) - 1  # no file has this many pages
 
 
-class Planes(NamedTuple):
+class ListedPlanes(NamedTuple):
     """Planes listed in the XML. If two have the same position, the last one wins."""
 
     place: Index  # in C order of (T, C, Z)
@@ -29,21 +29,21 @@ class Planes(NamedTuple):
     page: Index
 
 
-class Stack(NamedTuple):
+class PlaneStack(NamedTuple):
     """An OME image and the pages that hold its planes."""
 
     document: Document
-    image: Image
-    kind: Kind  # of the first page
+    image: OmeImage
+    kind: PageLayout  # of the first page
     shape: tuple[int, int, int]  # planes along T, C and Z
-    planes: Planes
+    planes: ListedPlanes
     pages: Pages
     rows: Index  # row of each plane's page, in C order, or -1
     missing: tuple[int, ...]  # missing sources
     left_out: int  # pages that the XML lists beyond the sizes of the image
 
     @classmethod
-    def read(cls, document: Document, image: Image, folder: Folder, level: int) -> Stack:
+    def read(cls, document: Document, image: OmeImage, folder: SetFolder, level: int) -> PlaneStack:
         """Locate the pages of an image."""
         paths = find_members(document, np.unique(image.runs.source).tolist(), folder)
         missing = tuple(source for source, path in paths.items() if path is None)
@@ -104,7 +104,7 @@ class _Members:
         self._numbers[[*paths]] = [numbers.get(path, -1) for path in paths.values()]
         self._whole: dict[int, Index] = {}
 
-    def first_kind(self, runs: Runs) -> Kind | None:
+    def first_kind(self, runs: PlaneRuns) -> PageLayout | None:
         """Return the kind of the first page that exists, or None."""
         for source in np.flatnonzero(self._numbers >= 0).tolist():
             page = int(runs.page[runs.source == source].min())
@@ -113,7 +113,7 @@ class _Members:
                 return self.pages.kind_of(row)
         return None
 
-    def count_planes(self, runs: Runs) -> Index:
+    def count_planes(self, runs: PlaneRuns) -> Index:
         """Return the planes of runs; runs of whole files are counted by reading them."""
         planes, whole = runs.planes.copy(), runs.planes == WHOLE_FILE
         sources, places = np.unique(runs.source[whole], return_inverse=True)
@@ -121,7 +121,7 @@ class _Members:
         planes[whole] = np.array(counts, np.int64)[places]
         return planes
 
-    def rows_of(self, planes: Planes) -> Index:
+    def rows_of(self, planes: ListedPlanes) -> Index:
         """Return the rows of the planes' pages; -1 for missing pages."""
         keys = _keys(self._numbers[planes.source], planes.page)
         wanted, places = np.unique(keys, return_inverse=True)
@@ -147,7 +147,7 @@ class _Members:
         return self._whole.get(number, np.empty(0, np.int64))
 
 
-def _plane_shape(image: Image, kind: Kind, path: str, level: int) -> tuple[int, int, int]:
+def _plane_shape(image: OmeImage, kind: PageLayout, path: str, level: int) -> tuple[int, int, int]:
     """Return the planes along T, C and Z, after comparing the pages with the XML."""
     told = image.sizes["Y"], image.sizes["X"]
     sizes = tuple(kind.shape[kind.axes.index(letter)] for letter in "yx")
@@ -174,8 +174,8 @@ def _keys(files: Index, pages: Index) -> Index:
 
 
 def _place_planes(
-    image: Image, listed: Index, shape: tuple[int, int, int], path: str
-) -> tuple[Planes, int]:
+    image: OmeImage, listed: Index, shape: tuple[int, int, int], path: str
+) -> tuple[ListedPlanes, int]:
     """Return the position of every plane in the runs, and the number of pages beyond the sizes.
 
     The runs have ``listed`` planes each. Pages that are listed within the sizes, too, as those with
@@ -198,7 +198,7 @@ def _place_planes(
     along = dict(zip(reversed(image.order), at, strict=True))
     place = np.ravel_multi_index([along[axis] for axis in "TCZ"], shape)
     pages = np.repeat(runs.page, count) + within
-    planes = Planes(place, np.repeat(runs.source, count), pages)
+    planes = ListedPlanes(place, np.repeat(runs.source, count), pages)
     shown = np.isin(_keys(runs.source, runs.page + count), _keys(planes.source, pages))
     left_out = np.where(shown, 0, np.minimum(listed - count, FAR))
     return planes, int(left_out.sum())

@@ -42,14 +42,14 @@ PLANE_FACTS = {
 WHOLE_FILE = -1  # number of planes of a run that is a whole file
 
 
-class Source(NamedTuple):
+class TiffDataFile(NamedTuple):
     """A file in a TiffData element; both empty for the file with the XML."""
 
     uuid: str
     name: str
 
 
-class Runs(NamedTuple):
+class PlaneRuns(NamedTuple):
     """Runs of consecutive planes in a file, as columns."""
 
     source: Index  # index of the file in the document
@@ -58,13 +58,13 @@ class Runs(NamedTuple):
     first: Index  # position of the first plane along Z, C and T
 
 
-class Image(NamedTuple):
+class OmeImage(NamedTuple):
     """An Image element."""
 
     name: str
     order: str  # order of Z, C and T, fastest first
     sizes: dict[str, int]  # C includes the samples of a pixel
-    runs: Runs
+    runs: PlaneRuns
     scales: dict[str, tuple[float, str]]  # step and unit, by axis
     channels: tuple[str, ...]
     colours: tuple[str, ...]
@@ -84,7 +84,7 @@ class Modulo(NamedTuple):
     labels: tuple[str, ...]
 
 
-class Planes(NamedTuple):
+class PlaneFacts(NamedTuple):
     """Facts about single planes: times and positions.
 
     Lengths are in metres, times in seconds. Values without unit, or in units of the "reference
@@ -100,12 +100,12 @@ class Document(NamedTuple):
 
     path: str
     uuid: str
-    elsewhere: Source | None  # the file with the metadata, if this one is binary only
-    sources: tuple[Source, ...]
-    images: tuple[Image, ...]
+    elsewhere: TiffDataFile | None  # the file with the metadata, if this one is binary only
+    sources: tuple[TiffDataFile, ...]
+    images: tuple[OmeImage, ...]
     modulo: dict[str, dict[str, Modulo]]  # by annotation, and by Z, C or T
     creator: str
-    planes: Planes | None
+    planes: PlaneFacts | None
 
     @classmethod
     def parse(cls, path: str, text: bytes, planes_of: int | None = None) -> Document:
@@ -130,9 +130,9 @@ class Document(NamedTuple):
     def with_own_pages(self) -> Document:
         """Return the document with all pages of its file as the planes of its only image."""
         numbers = ([len(self.sources)], [0], [WHOLE_FILE], [[0, 0, 0]])
-        runs = Runs(*(np.array(column, np.int64) for column in numbers))
+        runs = PlaneRuns(*(np.array(column, np.int64) for column in numbers))
         (image,) = self.images
-        sources = (*self.sources, Source("", ""))
+        sources = (*self.sources, TiffDataFile("", ""))
         return self._replace(images=(image._replace(runs=runs),), sources=sources)
 
     def name_of(self, source: int) -> str:
@@ -148,9 +148,9 @@ class _Reader:
         self.planes_of = planes_of
         self.places = array("q")
         self.columns: dict[str, tuple[array[int], array[float]]] = {}  # facts of planes
-        self.sources: dict[Source, int] = {}
+        self.sources: dict[TiffDataFile, int] = {}
         self.runs: list[tuple[int, ...]] = []
-        self.images: list[Image] = []
+        self.images: list[OmeImage] = []
         self.modulo: dict[str, dict[str, Modulo]] = {}
         self.devices: dict[str, Any] = {}  # by identifier
         kinds = "Boolean Comment Double File List Long Map Tag Term Timestamp"
@@ -166,7 +166,7 @@ class _Reader:
         if len(self.runs) == MAX_RUNS:
             raise ValueError(f"more than {MAX_RUNS} TiffData elements")
         uuid = _child(element, "UUID")
-        source = Source("", "") if uuid is None else _source(uuid.text, uuid.get("FileName"))
+        source = TiffDataFile("", "") if uuid is None else _source(uuid.text, uuid.get("FileName"))
         page, count = element.get("IFD"), element.get("PlaneCount", element.get("NumPlanes"))
         usual = WHOLE_FILE if page is None else 1
         planes = usual if count is None else whole(count, "PlaneCount")
@@ -190,14 +190,14 @@ class _Reader:
                 rows.append(row)
                 values.append(_of_plane(text, attribute) * (factor or 1.0))
 
-    def planes(self) -> Planes:
+    def planes(self) -> PlaneFacts:
         """Return the facts about planes."""
         order = [name for known in PLANE_FACTS for name in (known, f"stored_{known}")]
         kinds = [(name, "f8") for name in order if name in self.columns]
         facts = np.full(len(self.places) // 3, math.nan, kinds)
         for name, (rows, values) in self.columns.items():
             facts[name][np.frombuffer(rows, np.int64)] = np.frombuffer(values)
-        return Planes(np.array(self.places, np.int64).reshape(-1, 3), facts)
+        return PlaneFacts(np.array(self.places, np.int64).reshape(-1, 3), facts)
 
     def add_image(self, element: Element) -> None:
         runs = np.array(self.runs, np.int64).reshape(-1, 6)
@@ -215,11 +215,11 @@ class _Reader:
                 devices.setdefault(name, self.devices[number])
         channels = [child for child in pixels if local_name(child) == "Channel"]
         self.images.append(
-            Image(
+            OmeImage(
                 element.get("Name", ""),
                 order[2:],
                 {axis: whole(pixels.get(f"Size{axis}", ""), f"Size{axis}", 1) for axis in "XYZCT"},
-                Runs(runs[:, 0], runs[:, 1], runs[:, 2], runs[:, 3:]),
+                PlaneRuns(runs[:, 0], runs[:, 1], runs[:, 2], runs[:, 3:]),
                 _scales(pixels),
                 tuple(channel.get("Name", "") for channel in channels),
                 of_channels([_colour(channel.get("Color")) for channel in channels]),
@@ -245,8 +245,8 @@ def _child(element: Element, name: str) -> Element | None:
     return next((child for child in element if local_name(child) == name), None)
 
 
-def _source(uuid: str | None, name: str | None) -> Source:
-    return Source(plain_uuid(uuid), name or "")
+def _source(uuid: str | None, name: str | None) -> TiffDataFile:
+    return TiffDataFile(plain_uuid(uuid), name or "")
 
 
 def whole(text: str, name: str, least: int = 0) -> int:

@@ -27,7 +27,7 @@ SKIPPED = {"TrueImageHeaderInfo"}
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
-class Series(NamedTuple):
+class ChosenSeries(NamedTuple):
     """The ``.ser`` file that is chosen of those of an ``.emi`` file."""
 
     file: tools.File
@@ -37,7 +37,7 @@ class Series(NamedTuple):
     doubts: tuple[Doubt, ...]
 
 
-def ser_of(emi: str, dataset: int | str | None) -> Series:
+def ser_of(emi: str, dataset: int | str | None) -> ChosenSeries:
     """Return the ``.ser`` file of an ``.emi`` file with a number or name, or the first in doubt."""
     folder, name = os.path.split(absolute(emi))
     stem = os.path.splitext(name)[0]
@@ -51,7 +51,7 @@ def ser_of(emi: str, dataset: int | str | None) -> Series:
     by_name = names if dataset in names else stems
     files = [tools.File.at(in_folder(folder, entry)) for entry in names]
     number, doubts = choose_picture(emi, by_name, dataset, [file.size for file in files])
-    return Series(files[number], number, tuple(stems), doubts)
+    return ChosenSeries(files[number], number, tuple(stems), doubts)
 
 
 def emi_of(ser: str) -> str | None:

@@ -37,7 +37,7 @@ SIDES = {"y": "Height", "x": "Width"}
 PARTS = "Eos", "ImageFormingSystem"
 
 
-class Page(NamedTuple):
+class PageFacts(NamedTuple):
     """Metadata of a page."""
 
     file: tools.File
@@ -64,7 +64,7 @@ class Page(NamedTuple):
         return RESOLUTION_UNITS.get(self.tags.get("ResolutionUnit", 2), "")
 
 
-class Calibration(NamedTuple):
+class PageScales(NamedTuple):
     """The scales of a page."""
 
     axes: Mapping[str, tools.Axis] = {}  # by name, if they have a scale
@@ -73,7 +73,7 @@ class Calibration(NamedTuple):
     @classmethod
     def of(
         cls, axes: Mapping[str, tuple[str, float, float]], *, signed: bool = False
-    ) -> Calibration:
+    ) -> PageScales:
         """Calibrate axes by units, step and offset; skip those without units."""
         made = {k: tools.Axis.calibrated(k, *one, signed=signed) for k, one in axes.items()}
         return cls({k: axis for k, axis in made.items() if axis.units})
@@ -94,16 +94,16 @@ def read_report(file: tools.File, ifd: int) -> Mapping[str, Any]:
     return {}
 
 
-def read_calibration(page: Page) -> tuple[Calibration, str]:
+def read_calibration(page: PageFacts) -> tuple[PageScales, str]:
     """Return the scales of a page, and their source, from the first matching convention."""
     for where, read in WAYS.items():
         found = read(page)
         if found is not None:
             return found, where if found.axes or found.positions else "nothing"
-    return Calibration(), "nothing"
+    return PageScales(), "nothing"
 
 
-def _imagej(page: Page) -> Calibration | None:
+def _imagej(page: PageFacts) -> PageScales | None:
     """Read ImageJ's scales: a unit in the description applies to the resolution."""
     description = page.text("ImageDescription")
     if not description.startswith(IMAGEJ):
@@ -122,13 +122,13 @@ def _imagej(page: Page) -> Calibration | None:
         "z": _unit(pairs.get("zunit", "")) or unit,
         "t": _unit(pairs.get("tunit", "s")),
     }
-    found = Calibration.of(
+    found = PageScales.of(
         {name: (units[name], step, 0.0 - origins[name] * step) for name, step in steps.items()}
     )
     return found._replace(axes={**found.axes, **_channels(page, pairs.get("channels", ""))})
 
 
-def _channels(page: Page, count: str) -> dict[str, tools.Axis]:
+def _channels(page: PageFacts, count: str) -> dict[str, tools.Axis]:
     """Return the axis of channels if the labels of planes are those of channels, in turns."""
     stored = page.tags.get("IJMetadata")
     labels = stored.get("Labels") if isinstance(stored, Mapping) else None
@@ -141,7 +141,7 @@ def _channels(page: Page, count: str) -> dict[str, tools.Axis]:
     return {"c": tools.Axis("c", labels=names)}
 
 
-def _metamorph(page: Page) -> Calibration | None:
+def _metamorph(page: PageFacts) -> PageScales | None:
     """Read the pixel sizes, and the positions and wavelengths of the planes of a stack."""
     stack = read_stack(page.file, page.ifd)
     if stack is None:
@@ -159,28 +159,28 @@ def _metamorph(page: Page) -> Calibration | None:
     if stack.letter == "c":
         labels = tuple(f"{wave:g} nm" for wave in stack.wavelengths)
         axes["c"] = tools.Axis("c", labels=labels)
-    return Calibration(axes)
+    return PageScales(axes)
 
 
-def _lsm(page: Page) -> Calibration | None:
+def _lsm(page: PageFacts) -> PageScales | None:
     stack = lsm.read_stack(page.file, page.ifd)
     if stack is None:
         return None
     steps = {k: ("µm", shifted(step, 6), 0.0) for k, step in stack.steps.items()}
-    return Calibration.of(steps | {"t": ("s", stack.steps["t"], 0.0)})
+    return PageScales.of(steps | {"t": ("s", stack.steps["t"], 0.0)})
 
 
-def _digital_micrograph(page: Page) -> Calibration | None:
+def _digital_micrograph(page: PageFacts) -> PageScales | None:
     if not any(page.text(str(tag)) for tag in (65003, 65004, 65005)):
         return None
     axes = {}
     for k, name in enumerate(("x", "y", "frame")):
         units, offset, step = (page.tags.get(str(tag + k)) for tag in (65003, 65006, 65009))
         axes[name] = _unit(str(units or "")), number_in(step), 0.0 + number_in(offset)
-    return Calibration.of(axes, signed=True)
+    return PageScales.of(axes, signed=True)
 
 
-def _fei(page: Page) -> Calibration | None:
+def _fei(page: PageFacts) -> PageScales | None:
     facts = page.tags.get("FEI_HELIOS", page.tags.get("FEI_SFEG"))
     if not isinstance(facts, Mapping):
         return None
@@ -191,27 +191,27 @@ def _fei(page: Page) -> Calibration | None:
         }
         sizes = {name: number_in(facts, "Image", f"Resolution{name.upper()}") for name in "yx"}
         steps = {name: fields[name] / sizes[name] if sizes[name] else 0.0 for name in "yx"}
-    return Calibration.of({name: ("m", step, 0.0) for name, step in steps.items()})
+    return PageScales.of({name: ("m", step, 0.0) for name, step in steps.items()})
 
 
-def _zeiss(page: Page) -> Calibration | None:
+def _zeiss(page: PageFacts) -> PageScales | None:
     facts = page.tags.get("CZ_SEM")
     if not isinstance(facts, Mapping):
         return None
     numbers = facts.get("")  # unnamed numbers in SI units
     step = number_in(numbers[3]) if isinstance(numbers, tuple) and len(numbers) > 3 else 0.0
     step *= ZEISS_WIDTH / page.sizes["x"]
-    return Calibration.of(dict.fromkeys("yx", ("m", step, 0.0)))
+    return PageScales.of(dict.fromkeys("yx", ("m", step, 0.0)))
 
 
-def _jeol(page: Page) -> Calibration | None:
+def _jeol(page: PageFacts) -> PageScales | None:
     """Divide the camera's pixel size, the resolution, by magnification or camera length."""
     if not is_jeol(page.tags):
         return None
     report = page.report
     eos, lens = (part if isinstance(part, Mapping) else {} for part in map(report.get, PARTS))
     if eos.get("EosMode") != "eosTEM":
-        return Calibration()
+        return PageScales()
     mode, value = lens.get("ModeString"), number_in(lens, "SelectorValue")
     units, factor = "", 0.0
     if mode == "MAG" and value > 0:
@@ -222,10 +222,10 @@ def _jeol(page: Page) -> Calibration | None:
         wave = wavelength(volts) if volts > 0 else 0.0
         units, factor = "1/nm", 1 / (length * wave) if length * wave > 0 else 0.0
     factor *= LENGTHS.get(page.resolution_unit, 0.0)
-    return Calibration.of({name: (units, page.step(name) * factor, 0.0) for name in "yx"})
+    return PageScales.of({name: (units, page.step(name) * factor, 0.0) for name in "yx"})
 
 
-def _hamamatsu(page: Page) -> Calibration | None:
+def _hamamatsu(page: PageFacts) -> PageScales | None:
     """Read the positions of all pixels along an axis, which are stored in the file."""
     ours = page.text("Artist").startswith("Copyright Hamamatsu")
     if not ours or not page.text("Software").startswith("HPD-TA"):
@@ -248,15 +248,15 @@ def _hamamatsu(page: Page) -> Calibration | None:
             axes[name] = axis
         if (axis is None or axis.coordinates) and np.isfinite(points).all():
             positions[name] = {"units": units[1], "values": tuple(points.tolist())}
-    return Calibration(axes, positions)
+    return PageScales(axes, positions)
 
 
-def _resolution(page: Page) -> Calibration | None:
+def _resolution(page: PageFacts) -> PageScales | None:
     """Use the resolution as a scale if it is too fine for screens and printers."""
     unit = page.resolution_unit
     steps = {name: page.step(name) for name in "yx"}
     fine = all(step * LENGTHS.get(unit, math.inf) < FINEST_PRINT for step in steps.values())
-    return Calibration.of({name: (unit, step, 0.0) for name, step in steps.items() if fine})
+    return PageScales.of({name: (unit, step, 0.0) for name, step in steps.items() if fine})
 
 
 WAYS = {

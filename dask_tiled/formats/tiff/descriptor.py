@@ -19,14 +19,14 @@ import numpy as np
 
 from dask_tiled.errors import check_whole
 from dask_tiled.formats import tools
-from dask_tiled.formats.tiff.calibration import Page, is_jeol, read_calibration, read_report
+from dask_tiled.formats.tiff.calibration import PageFacts, is_jeol, read_calibration, read_report
 from dask_tiled.formats.tiff.dates import dates_of
 from dask_tiled.formats.tiff.ifd import is_ome_tiff, is_tiff
 from dask_tiled.formats.tiff.instrument import INSTRUMENT
-from dask_tiled.formats.tiff.kind import Kind
+from dask_tiled.formats.tiff.kind import PageLayout
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
-from dask_tiled.formats.tiff.series import Series, find_series, is_one_frame
+from dask_tiled.formats.tiff.series import PageSeries, find_series, is_one_frame
 from dask_tiled.formats.tools.choosing import choose_picture
 from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.files import is_filling
@@ -75,7 +75,7 @@ def describe(
     sizes = dict(zip(whole.axes, whole.shape, strict=True))
     file, ifd = pages.file_of(page), pages[page].ifd
     report = read_report(file, ifd) if is_jeol(tags) else {}
-    told = Page(file, ifd, tags, {name: sizes[name] for name in "yx"}, report)
+    told = PageFacts(file, ifd, tags, {name: sizes[name] for name in "yx"}, report)
     calibration, told_by = read_calibration(told)
     axes = _axes(letters, calibration.axes, whole, kind)
     facts = {
@@ -102,10 +102,10 @@ def describe(
 
 def _choose_pages(
     pages: Pages, paths: Sequence[str], dataset: int | str | None, level: int, *, settled: bool
-) -> tuple[list[tuple[Index, list[Series], int]], Index, tuple[Doubt, ...]]:
+) -> tuple[list[tuple[Index, list[PageSeries], int]], Index, tuple[Doubt, ...]]:
     """Read the pages of files: the series of each file, the rows of all frames, and doubts."""
-    found: list[tuple[Index, list[Series], int]] = []
-    shared: list[Series] = []
+    found: list[tuple[Index, list[PageSeries], int]] = []
+    shared: list[PageSeries] = []
     doubts: tuple[Doubt, ...] = ()
     for path in paths:
         chain = pages.read(tools.File.at(path))
@@ -121,7 +121,7 @@ def _choose_pages(
     return found, np.concatenate(rows), doubts
 
 
-def _sizes_of(pages: Pages, chain: Index, series: Sequence[Series]) -> list[int]:
+def _sizes_of(pages: Pages, chain: Index, series: Sequence[PageSeries]) -> list[int]:
     """Return the pixels of each series; 0 for thumbnails, which nobody means by a file."""
     rows = [chain[one.numbers[0]] for one in series]
     sizes = [
@@ -135,7 +135,7 @@ def _sizes_of(pages: Pages, chain: Index, series: Sequence[Series]) -> list[int]
     ]
 
 
-def _nav_of(chosen: Sequence[Series]) -> tuple[tuple[int, ...], str, str]:
+def _nav_of(chosen: Sequence[PageSeries]) -> tuple[tuple[int, ...], str, str]:
     """Return the navigation shape of all files, a letter for each axis, and the source."""
     first = chosen[0]
     if len(chosen) == 1:
@@ -147,7 +147,7 @@ def _nav_of(chosen: Sequence[Series]) -> tuple[tuple[int, ...], str, str]:
     return (len(chosen), *first.nav_shape), letters, "the number of files"
 
 
-def _summary(pages: Pages, chain: Index, series: Series) -> dict[str, Any]:
+def _summary(pages: Pages, chain: Index, series: PageSeries) -> dict[str, Any]:
     row = chain[series.numbers[0]]
     kind = pages.kind_of(row)
     return {
@@ -160,7 +160,7 @@ def _summary(pages: Pages, chain: Index, series: Series) -> dict[str, Any]:
 
 
 def _axes(
-    letters: str, scales: Mapping[str, tools.Axis], whole: Kind, level: Kind
+    letters: str, scales: Mapping[str, tools.Axis], whole: PageLayout, level: PageLayout
 ) -> tuple[tools.Axis, ...]:
     """Name axes, with the scales of the whole page, adjusted to the level."""
     names: list[str] = []

@@ -76,7 +76,7 @@ def size_of(entry: Entry) -> int:
 class Ifd(NamedTuple):
     """An IFD of an open file: its offset, and its entries by tag."""
 
-    source: Source
+    source: OpenTiff
     at: int
     entries: dict[int, Entry]
 
@@ -102,7 +102,7 @@ class Ifd(NamedTuple):
         return self.source.corrupt(problem, self.at, **details)
 
 
-class Source:
+class OpenTiff:
     """An open TIFF file."""
 
     def __init__(self, file: File, read: Callable[[int, int], bytes]) -> None:
@@ -197,13 +197,13 @@ class Source:
 
 
 @contextmanager
-def opened(file: File) -> Iterator[Source]:
+def opened(file: File) -> Iterator[OpenTiff]:
     """Open a TIFF file for reading IFDs."""
     if is_url(file.path):
-        yield Source(file, file.read)
+        yield OpenTiff(file, file.read)
         return
     with opened_fd(file.path) as fd:
-        yield Source(file, partial(pread, fd))
+        yield OpenTiff(file, partial(pread, fd))
 
 
 def find_description(path: str) -> tuple[int, int]:

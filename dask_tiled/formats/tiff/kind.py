@@ -15,7 +15,7 @@ import numpy as np
 from dask_tiled.codecs.chunks import unwritten
 from dask_tiled.errors import require
 from dask_tiled.formats import tools
-from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, SUB_IFDS, Ifd, Source, Values
+from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, SUB_IFDS, Ifd, OpenTiff, Values
 from dask_tiled.formats.tiff.metamorph import UIC_TAGS
 from dask_tiled.formats.tiff.storage import decoder_of
 
@@ -38,7 +38,7 @@ MOST_VALUE_BYTES = 1 << 16
 MOST_LISTED = 256  # longer values are summarised
 
 
-class Kind(NamedTuple):
+class PageLayout(NamedTuple):
     """The common layout of pages, which differ only in the offsets of their segments.
 
     There are five axes: planar samples, z, y, x, interleaved samples.
@@ -70,7 +70,7 @@ class Kind(NamedTuple):
         return math.prod(shape) * self.dtype.itemsize
 
 
-def read_kind(ifd: Ifd, values: Values) -> Kind:
+def read_kind(ifd: Ifd, values: Values) -> PageLayout:
     """Return the kind of a page, from its `LAYOUT_TAGS`, parsed by tifffile."""
     with parsed(ifd, values) as page:
         full = tuple(map(int, page.shaped))
@@ -86,7 +86,7 @@ def read_kind(ifd: Ifd, values: Values) -> Kind:
         kept = tuple({"z": 1, "y": 2, "x": 3}.get(letter, samples) for letter in axes)
         shown = tuple(segment[k] for k in kept)
         decoder, problem = decoder_of(ifd, page, dtype, axes, shown)
-        return Kind(
+        return PageLayout(
             axes=axes,
             kept=kept,
             full=full,
@@ -151,7 +151,7 @@ def _divert(record: logging.LogRecord) -> bool:
     return said is None
 
 
-def _miniature(source: Source, values: Values) -> bytes:
+def _miniature(source: OpenTiff, values: Values) -> bytes:
     """Return a TIFF file with one IFD."""
     _, word, number, entry = source.flavour
     first = len(source.magic) + word.size

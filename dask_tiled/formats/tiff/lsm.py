@@ -34,14 +34,14 @@ STACKS = {0: "z", 3: "t", 6: "tz", 7: "tz"}
 """Axes of frames, by the type of a scan."""
 
 
-class Stack(NamedTuple):
+class LsmStack(NamedTuple):
     """Axes of the frames: lengths by letter, slowest first, and steps, in m and s."""
 
     shape: dict[str, int]
     steps: dict[str, float]
 
 
-def read_stack(file: File, at: int) -> Stack | None:
+def read_stack(file: File, at: int) -> LsmStack | None:
     """Return the axes that the page at an offset tells; None if it is not of an LSM file."""
     with opened(file) as source:
         ifd = source.ifd(at)
@@ -57,7 +57,7 @@ def read_stack(file: File, at: int) -> Stack | None:
     shape = {"p": places, **{k: {"t": times, "z": planes}[k] for k in letters}}
     steps = dict(zip("xyz", struct.unpack_from("<3d", found, VOXEL), strict=True))
     steps["t"] = struct.unpack_from("<d", found, INTERVAL)[0]
-    return Stack({k: n for k, n in shape.items() if n > 1}, steps)
+    return LsmStack({k: n for k, n in shape.items() if n > 1}, steps)
 
 
 class Strips(NamedTuple):

@@ -26,7 +26,7 @@ MOST_PLANES = 1 << 20  # whose positions are read
 MS_PER_DAY = 86_400_000
 
 
-class Stack(NamedTuple):
+class MetaMorphStack(NamedTuple):
     """The planes of a stack."""
 
     planes: int
@@ -35,7 +35,7 @@ class Stack(NamedTuple):
     wavelengths: tuple[float, ...]  # in nm
 
 
-def read_stack(file: tools.File, at: int) -> Stack | None:
+def read_stack(file: tools.File, at: int) -> MetaMorphStack | None:
     """Return what a page says about the planes of its stack; None if it has no stack."""
     with opened(file) as source:
         ifd = source.ifd(at)
@@ -56,7 +56,7 @@ def read_stack(file: tools.File, at: int) -> Stack | None:
         steps = _ratio(positions)
         axes["z"] = "µm", steps.cumsum() - steps[0]
         letter = "z" if planes > 1 and (steps != 0).all() else letter
-    return Stack(planes, letter, axes, waves)
+    return MetaMorphStack(planes, letter, axes, waves)
 
 
 def _table(ifd: Ifd, tag: int, planes: int) -> Array | None:

@@ -23,7 +23,7 @@ from dask_tiled.formats.tiff.ifd import (
     opened,
     size_of,
 )
-from dask_tiled.formats.tiff.kind import LAYOUT_TAGS, Kind, read_kind, read_tags
+from dask_tiled.formats.tiff.kind import LAYOUT_TAGS, PageLayout, read_kind, read_tags
 from dask_tiled.formats.tiff.lsm import BITS_PER_SAMPLE, LSM_INFO, Strips, bits_of_two
 from dask_tiled.model.indexing import Index
 
@@ -49,7 +49,7 @@ class Pages:
     def __init__(self, *, dated: bool = False) -> None:
         self.dates: dict[int, bytes] | None = {} if dated else None  # raw dates, by row
         self.files: list[tools.File] = []
-        self.kinds: list[Kind] = []
+        self.kinds: list[PageLayout] = []
         self._numbers: dict[tools.File, int] = {}
         self._known: dict[tuple[Any, ...], int] = {}
         self._rows, self._offsets, self._nbytes = array("q"), array("q"), array("q")
@@ -103,7 +103,7 @@ class Pages:
         self._rows.extend(self[row]._replace(frames=frames))
         return len(self) - 1
 
-    def kind_of(self, row: int) -> Kind:
+    def kind_of(self, row: int) -> PageLayout:
         """Return the kind of a page."""
         return self.kinds[self[row].kind]
 
@@ -211,7 +211,7 @@ def _date(ifd: Ifd) -> bytes:
     return ifd.source.value(entry)
 
 
-def _segments(ifd: Ifd, kind: Kind) -> tuple[array[int], array[int]]:
+def _segments(ifd: Ifd, kind: PageLayout) -> tuple[array[int], array[int]]:
     """Read offsets and sizes of a page's segments."""
     offsets, nbytes = _numbers(ifd, OFFSETS, kind), _numbers(ifd, COUNTS, kind)
     if not nbytes and isinstance(kind.decoder, tools.Decoder):
@@ -223,7 +223,7 @@ def _segments(ifd: Ifd, kind: Kind) -> tuple[array[int], array[int]]:
     return offsets, nbytes
 
 
-def _numbers(ifd: Ifd, tags: Sequence[int], kind: Kind) -> array[int]:
+def _numbers(ifd: Ifd, tags: Sequence[int], kind: PageLayout) -> array[int]:
     """Read the first of some tags that exists, a number per segment; empty if none does."""
     entry = next((ifd.entries[tag] for tag in tags if tag in ifd.entries), None)
     if entry is None:

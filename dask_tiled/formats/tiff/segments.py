@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tiff.kind import Kind, counts_of
+from dask_tiled.formats.tiff.kind import PageLayout, counts_of
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.pieces import Columns, axis_columns, joined, piece_table
@@ -50,7 +50,7 @@ def layout_of(pages: Pages, rows: Sequence[int] | Index) -> tools.Layout:
     return tools.Layout(chosen, (n_frames,), first.shape, joined(tables), [*decoders])
 
 
-def base_shape_of(kind: Kind) -> tuple[int, ...]:
+def base_shape_of(kind: PageLayout) -> tuple[int, ...]:
     """Return the shape of the blocks that pages are read in; empty if any part can be read."""
     if isinstance(kind.decoder, tools.Decoder) and not kind.tiled:
         return ()
@@ -58,7 +58,7 @@ def base_shape_of(kind: Kind) -> tuple[int, ...]:
     return (1, *(block[k] for k in kind.kept))
 
 
-def _check_kind(kind: Kind, first: Kind, path: str) -> None:
+def _check_kind(kind: PageLayout, first: PageLayout, path: str) -> None:
     if kind.image != first.image:
         expected, found = ("{} {} {}".format(*one.image) for one in (first, kind))
         raise tools.DatasetError("the pages differ", path=path, expected=expected, found=found)
@@ -67,7 +67,9 @@ def _check_kind(kind: Kind, first: Kind, path: str) -> None:
         raise tools.DatasetError(what, path=path, found=kind.problem, hint=CONVERT)
 
 
-def _check_segments(pages: Pages, kind: Kind, rows: Index, offsets: Index, nbytes: Index) -> None:
+def _check_segments(
+    pages: Pages, kind: PageLayout, rows: Index, offsets: Index, nbytes: Index
+) -> None:
     """Check that segments are long enough, or have neither offset nor size (never written)."""
     least = np.array([1])
     if isinstance(kind.decoder, tools.Decoder):
@@ -92,7 +94,7 @@ def _check_segments(pages: Pages, kind: Kind, rows: Index, offsets: Index, nbyte
 
 
 def _boxes_of(
-    kind: Kind, frames: Index, counts: Index, files: Index, offsets: Index, nbytes: Index
+    kind: PageLayout, frames: Index, counts: Index, files: Index, offsets: Index, nbytes: Index
 ) -> Columns:
     """Return boxes for the segments, (pages, segments), of pages of one kind.
 
@@ -119,13 +121,13 @@ def _boxes_of(
     return _join_frames(boxes if kind.tiled else _join_strips(boxes, kind.dtype.itemsize))
 
 
-def _shapes_of(kind: Kind) -> tuple[Index, Index]:
+def _shapes_of(kind: PageLayout) -> tuple[Index, Index]:
     """Return start and shape of each segment of a page."""
     start = np.indices(counts_of(kind.full, kind.segment)).reshape(5, -1).T * kind.segment
     return start, np.minimum(kind.segment, np.array(kind.full) - start)
 
 
-def _strides_of(kind: Kind) -> Index:
+def _strides_of(kind: PageLayout) -> Index:
     """Return the strides of uncompressed pixels in a segment."""
     return np.append(np.cumprod(kind.segment[:0:-1])[::-1], 1) * kind.dtype.itemsize
 

@@ -16,8 +16,8 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.tiff import lsm
 from dask_tiled.formats.tiff.calibration import IMAGEJ
 from dask_tiled.formats.tiff.ifd import read_description
-from dask_tiled.formats.tiff.kind import Kind
-from dask_tiled.formats.tiff.metamorph import Stack, read_stack
+from dask_tiled.formats.tiff.kind import PageLayout
+from dask_tiled.formats.tiff.metamorph import MetaMorphStack, read_stack
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tools.text import parse_json, parse_pairs
 from dask_tiled.model.doubts import Doubt
@@ -28,7 +28,7 @@ COUNTS = {"t": "frames", "z": "slices", "c": "channels"}
 MOST_FRAMES = 1 << 40
 
 
-class Series(NamedTuple):
+class PageSeries(NamedTuple):
     """Pages that are frames of one array; frames may follow the only page."""
 
     name: str
@@ -63,7 +63,7 @@ class Series(NamedTuple):
         return np.array([pages.follow(int(rows[0]), frames)])
 
 
-def find_series(pages: Pages, chain: Index) -> list[Series]:
+def find_series(pages: Pages, chain: Index) -> list[PageSeries]:
     """Return the series of a file."""
     description = _description_of(pages, chain[0])
     series = None
@@ -87,7 +87,7 @@ def _description_of(pages: Pages, row: int) -> str:
     return read_description(pages.file_of(row), pages[row].ifd)
 
 
-def _by_image(pages: Pages, chain: Index) -> list[Series]:
+def _by_image(pages: Pages, chain: Index) -> list[PageSeries]:
     """Group pages of one shape and dtype."""
     images = [kind.image for kind in pages.kinds]
     groups: dict[tuple[Any, ...], list[int]] = {}
@@ -96,13 +96,15 @@ def _by_image(pages: Pages, chain: Index) -> list[Series]:
     return [_plain_series(np.array(numbers)) for numbers in groups.values()]
 
 
-def _plain_series(numbers: Index) -> Series:
+def _plain_series(numbers: Index) -> PageSeries:
     if len(numbers) == 1:
-        return Series("", numbers, (), "", "one page has no navigation axes")
-    return Series("", numbers, (len(numbers),), "i", "the number of pages of one shape and type")
+        return PageSeries("", numbers, (), "", "one page has no navigation axes")
+    return PageSeries(
+        "", numbers, (len(numbers),), "i", "the number of pages of one shape and type"
+    )
 
 
-def _imagej(pages: Pages, chain: Index, description: str) -> list[Series] | None:
+def _imagej(pages: Pages, chain: Index, description: str) -> list[PageSeries] | None:
     """Return the series in ImageJ's description; None if the pages contradict it."""
     pairs = parse_pairs(description, "=")
     kind = pages.kind_of(int(chain[0]))
@@ -127,12 +129,12 @@ def _imagej(pages: Pages, chain: Index, description: str) -> list[Series] | None
     if not _there(pages, chain, images):
         return _cut_short(pages, chain, images, source)
     numbers = np.arange(len(chain) if len(chain) == images else 1)
-    return [Series("", numbers, tuple(kept.values()), "".join(kept), source)]
+    return [PageSeries("", numbers, tuple(kept.values()), "".join(kept), source)]
 
 
-def _shaped(pages: Pages, chain: Index) -> list[Series] | None:
+def _shaped(pages: Pages, chain: Index) -> list[PageSeries] | None:
     """Return the series in tifffile's descriptions; None if the pages contradict them."""
-    series: list[Series] = []
+    series: list[PageSeries] = []
     source = "the description of tifffile"
     at = 0
     while at < len(chain):
@@ -151,12 +153,12 @@ def _shaped(pages: Pages, chain: Index) -> list[Series] | None:
             return _cut_short(pages, chain, frames, source)
         nav, axes = _nav(shape, letters, frames, kind)
         numbers = np.arange(at, at + len(own))
-        series.append(Series(name, numbers, nav, axes, source))
+        series.append(PageSeries(name, numbers, nav, axes, source))
         at += len(own)
     return series
 
 
-def _metamorph(pages: Pages, chain: Index) -> list[Series] | None:
+def _metamorph(pages: Pages, chain: Index) -> list[PageSeries] | None:
     """Return the planes of a stack of MetaMorph; None for other pages."""
     ifd = pages[chain[0]].ifd
     stack = read_stack(pages.file_of(chain[0]), ifd)
@@ -171,10 +173,10 @@ def _metamorph(pages: Pages, chain: Index) -> list[Series] | None:
         there = max(1, min(there, (ifd - start) // kind.nbytes(kind.full)))
     promised = stack.planes if there < stack.planes else 0
     doubts = _mixed(stack)
-    return [Series("", np.arange(1), (there,), stack.letter, source, promised, doubts)]
+    return [PageSeries("", np.arange(1), (there,), stack.letter, source, promised, doubts)]
 
 
-def _mixed(stack: Stack) -> tuple[Doubt, ...]:
+def _mixed(stack: MetaMorphStack) -> tuple[Doubt, ...]:
     """Return the doubt that planes along z or t are of several wavelengths; none otherwise."""
     waves = len(set(stack.wavelengths))
     if waves < 2 or stack.letter == "c":
@@ -184,18 +186,18 @@ def _mixed(stack: Stack) -> tuple[Doubt, ...]:
     return (Doubt("scan-shape", text, "pass nav_shape, such as (planes, wavelengths)"),)
 
 
-def _lsm(pages: Pages, chain: Index, series: list[Series]) -> list[Series]:
+def _lsm(pages: Pages, chain: Index, series: list[PageSeries]) -> list[PageSeries]:
     """Shape the first series of an LSM file, if it has as many frames as the file tells."""
     stack = lsm.read_stack(pages.file_of(chain[0]), pages[chain[0]].ifd)
     first, *others = series
     if stack is None or not stack.shape or math.prod(stack.shape.values()) != len(first.numbers):
         return series
     source, letters = "tag 34412 of Zeiss LSM", "".join(stack.shape)
-    return [Series("", first.numbers, tuple(stack.shape.values()), letters, source), *others]
+    return [PageSeries("", first.numbers, tuple(stack.shape.values()), letters, source), *others]
 
 
 def _nav(
-    shape: tuple[int, ...], letters: str, frames: int, kind: Kind
+    shape: tuple[int, ...], letters: str, frames: int, kind: PageLayout
 ) -> tuple[tuple[int, ...], str]:
     """Split the shape of a series; the axes of pages come last."""
     if shape[-1] == 1 and shape[-1 - len(kind.shape) : -1] == kind.shape:  # an axis of samples
@@ -226,7 +228,7 @@ def _room(pages: Pages, row: int) -> int:
     return (pages.file_of(row).size - int(offsets[0])) // kind.nbytes(kind.full)
 
 
-def _cut_short(pages: Pages, chain: Index, frames: int, source: str) -> list[Series] | None:
+def _cut_short(pages: Pages, chain: Index, frames: int, source: str) -> list[PageSeries] | None:
     """Return a series of the frames after the only page of a truncated file, or None."""
     # Several pages are complete: descriptions are copied together with pages.
     row = chain[0]
@@ -234,7 +236,7 @@ def _cut_short(pages: Pages, chain: Index, frames: int, source: str) -> list[Ser
     at_the_end = pages.segments(chain[:1])[0][0, 0] > pages[row].ifd
     if len(chain) > 1 or not at_the_end or not 1 < room < frames:
         return None
-    return [Series("", np.arange(1), (room,), "i", source, frames)]
+    return [PageSeries("", np.arange(1), (room,), "i", source, frames)]
 
 
 def _read_shape(description: str) -> tuple[tuple[int, ...], str, str] | None:

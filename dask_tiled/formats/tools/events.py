@@ -10,7 +10,7 @@ import numpy as np
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.decoders import EventDecoder, function_at
-from dask_tiled.model.events import EventRun, Target
+from dask_tiled.model.events import EventRun, EventTarget
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.layout import Layout
@@ -102,7 +102,7 @@ def count_words(run: EventRun, fetch: Fetch) -> Index:
     return numbers.sum(axis=0)
 
 
-def add_words(run: EventRun, target: Target, columns: Array, numbers: Index) -> None:
+def add_words(run: EventRun, target: EventTarget, columns: Array, numbers: Index) -> None:
     """Add a number of each word to its column in one row of an output; -1 leaves words out."""
     some = np.flatnonzero((columns >= 0) & (numbers > 0))
     sums = np.zeros(columns.max() + 1, np.int64)

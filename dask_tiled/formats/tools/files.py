@@ -34,8 +34,8 @@ from dask_tiled.model.paths import (
 )
 
 __all__ = [
-    "Member",
     "Series",
+    "SeriesFile",
     "absolute",
     "beside",
     "common_stem",
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 
-class Member(NamedTuple):
+class SeriesFile(NamedTuple):
     """A file of a series.
 
     Attributes
@@ -71,16 +71,16 @@ class Member(NamedTuple):
     frames: int
     geometry: Any
 
-    def continues(self, other: Member) -> bool:
+    def continues(self, other: SeriesFile) -> bool:
         """Return whether this file continues another one."""
         return self.first == other.first + other.frames and self.geometry == other.geometry
 
-    def follows_a_gap(self, other: Member) -> bool:
+    def follows_a_gap(self, other: SeriesFile) -> bool:
         """Return whether this file belongs to the series of another one, after lost frames."""
         return self.first > other.first + other.frames and self.geometry == other.geometry
 
 
-def in_sequence(members: Sequence[Member], *, filled: bool = False) -> list[Member]:
+def in_sequence(members: Sequence[SeriesFile], *, filled: bool = False) -> list[SeriesFile]:
     """Sort the files of a series by sequence number, and check that they are contiguous.
 
     Where the result is ``filled``, frames between two files may be missing.
@@ -113,7 +113,7 @@ def in_sequence(members: Sequence[Member], *, filled: bool = False) -> list[Memb
     return ordered
 
 
-def lost_before(members: Sequence[Member], counts: Sequence[int]) -> list[int]:
+def lost_before(members: Sequence[SeriesFile], counts: Sequence[int]) -> list[int]:
     """Return the number of lost frames before each file, of files that are numbered themselves.
 
     Lost files have as many frames as the others, except the last one.
@@ -139,7 +139,7 @@ def lost_before(members: Sequence[Member], counts: Sequence[int]) -> list[int]:
 class Series(NamedTuple):
     """The files of a series, and reasons why it may be incomplete."""
 
-    members: list[Member]
+    members: list[SeriesFile]
     doubts: tuple[Doubt, ...] = ()
     before: int = 0
     """Frames of lost files before the first one."""
@@ -152,7 +152,7 @@ class Series(NamedTuple):
 
 
 def gather(
-    paths: Sequence[str], read: Callable[[str], Member], *, series: bool, filled: bool = False
+    paths: Sequence[str], read: Callable[[str], SeriesFile], *, series: bool, filled: bool = False
 ) -> Series:
     """Sort the files that a user gives, or find the series of a single file.
 
@@ -195,16 +195,16 @@ def gather(
 
 
 def _neighbours_of(
-    member: Member,
+    member: SeriesFile,
     paths: Iterable[str],
-    read: Callable[[str], Member],
+    read: Callable[[str], SeriesFile],
     *,
     listed: bool,
     filled: bool,
     later: bool = False,
-) -> tuple[list[Member], tuple[Doubt, ...]]:
+) -> tuple[list[SeriesFile], tuple[Doubt, ...]]:
     """Return the members of a series after or before one, and the doubt where it ends."""
-    found: list[Member] = []
+    found: list[SeriesFile] = []
     doubts: tuple[Doubt, ...] = ()
     for path in paths:
         other, why = _look(read, path, listed=listed)
@@ -225,7 +225,7 @@ def _neighbours_of(
     return found, doubts
 
 
-def _before(first: Member) -> int:
+def _before(first: SeriesFile) -> int:
     """Return the number of frames in lost files before the first one, if its numbers show them.
 
     Frames are numbered from 1. The number in the name, from 0 or 1, has to count whole files of the
@@ -269,8 +269,8 @@ def _neighbours(path: str) -> tuple[Iterator[str], Iterator[str], bool]:
 
 
 def _look(
-    read: Callable[[str], Member], path: str, *, listed: bool
-) -> tuple[Member | None, str | None]:
+    read: Callable[[str], SeriesFile], path: str, *, listed: bool
+) -> tuple[SeriesFile | None, str | None]:
     """Read a neighbour; otherwise return why it cannot be read, unless it need not exist.
 
     Errors of a server are raised.
@@ -286,7 +286,7 @@ def _look(
         return None, why if listed or not isinstance(error, FileNotFoundError) else None
 
 
-def _gap(before: Member | None, after: Member | None) -> str | None:
+def _gap(before: SeriesFile | None, after: SeriesFile | None) -> str | None:
     """Return which frames are missing between two files of one acquisition, or None."""
     if before is None or after is None or before.geometry != after.geometry:
         return None

@@ -132,7 +132,9 @@ def record_layout(
 
     Parameters are those of :func:`~dask_tiled.formats.tools.frames.part_layout`.
     """
-    part = Part((0,) * len(record.sig_shape), record.sig_shape, record.header, record.sig_strides)
+    part = FramePart(
+        (0,) * len(record.sig_shape), record.sig_shape, record.header, record.sig_strides
+    )
     decoders = [record.decoder]
     return part_layout(files, counts, [part], record.nbytes, decoders, file_header, lost=lost)
 
@@ -156,7 +158,7 @@ def lay_out(
     return record_layout(files, counts, record, file_header)
 
 
-class Part(NamedTuple):
+class FramePart(NamedTuple):
     """A box of a frame, whose units are equally spaced in the record.
 
     Attributes
@@ -181,7 +183,7 @@ class Part(NamedTuple):
 def part_layout(
     files: Sequence[File],
     counts: Sequence[int],
-    parts: Sequence[Part],
+    parts: Sequence[FramePart],
     nbytes: int,
     decoders: Sequence[Decoder],
     file_header: int | Sequence[int] = 0,

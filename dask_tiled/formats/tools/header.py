@@ -192,7 +192,7 @@ def choices(known: Sequence[int]) -> str:
     return f"{known[0]} {'or' if last == 'more' else 'to'} {last}{steps}"
 
 
-class Value(NamedTuple):
+class HeaderValue(NamedTuple):
     """The type of a text header's value.
 
     Attributes
@@ -211,17 +211,17 @@ class Value(NamedTuple):
     default: Any = None
 
 
-Keys: TypeAlias = Mapping[str, Value]
+Keys: TypeAlias = Mapping[str, HeaderValue]
 """Value types by key: ``{"width": whole(POSITIVE)}``."""
 
 
-def choice(known: Mapping[str, Any], default: Any = None) -> Value:
+def choice(known: Mapping[str, Any], default: Any = None) -> HeaderValue:
     """Return the type of a value that is one of some words, in any case."""
     lower = {word.lower(): value for word, value in known.items()}
-    return Value(lambda text: lower[text.lower()], " or ".join(known), default)
+    return HeaderValue(lambda text: lower[text.lower()], " or ".join(known), default)
 
 
-def whole(known: range, default: Any = None) -> Value:
+def whole(known: range, default: Any = None) -> HeaderValue:
     """Return the type of an integer in a range."""
 
     def read(text: str) -> int:
@@ -229,10 +229,10 @@ def whole(known: range, default: Any = None) -> Value:
             raise ValueError(text)
         return int(text)
 
-    return Value(read, choices(known), default)
+    return HeaderValue(read, choices(known), default)
 
 
-def several(value: Value, default: Any = None) -> Value:
+def several(value: HeaderValue, default: Any = None) -> HeaderValue:
     """Return the type of several values, separated by blanks."""
 
     def read(text: str) -> tuple[Any, ...]:
@@ -240,14 +240,14 @@ def several(value: Value, default: Any = None) -> Value:
             raise ValueError(text)
         return tuple(map(value.read, text.split()))
 
-    return Value(read, f"{value.expected}, once or more", default)
+    return HeaderValue(read, f"{value.expected}, once or more", default)
 
 
-TEXT = Value(str, "text")
+TEXT = HeaderValue(str, "text")
 """Text as it is, such as a file name."""
-WORD = Value(printable, "text", "")
+WORD = HeaderValue(printable, "text", "")
 """Text for display, empty by default."""
-NUMBER = Value(float, "a number", 0.0)
+NUMBER = HeaderValue(float, "a number", 0.0)
 """A number, 0 by default."""
 
 
@@ -304,7 +304,7 @@ def _plain(value: Any) -> Any:
     return tuple(plain) if isinstance(plain, list) else plain
 
 
-def _value(path: str | os.PathLike[str], key: str, value: Value, text: str | None) -> Any:
+def _value(path: str | os.PathLike[str], key: str, value: HeaderValue, text: str | None) -> Any:
     if text is None and value.default is not None:
         return value.default
     kind: type[DatasetError] = CorruptFileError

@@ -14,7 +14,7 @@ import numpy as np
 from dask_tiled.errors import nearest
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.events import event_layout
-from dask_tiled.formats.tpx3.hits import FAR, HIT, TICK, Frames
+from dask_tiled.formats.tpx3.hits import FAR, HIT, TICK, FrameTimes
 from dask_tiled.formats.tpx3.index import MAGIC, StreamIndex, index_of
 
 EDGES = {"tdc1_rising": 0xF, "tdc1_falling": 0xA, "tdc2_rising": 0xE, "tdc2_falling": 0xB}
@@ -140,14 +140,14 @@ def _frames(
     nav_shape: tuple[int, ...] | None,
     frame_time: float | None,
     lines: str | None,
-) -> Frames:
+) -> FrameTimes:
     """Return the times of the frames."""
     step = (frame_time or 0) / TICK
     step = round(step) if math.isclose(step, round(step), rel_tol=1e-12) else step
     if lines is None and frame_time is None:
-        return Frames(np.array([-FAR]), 1, 2.0 * FAR)
+        return FrameTimes(np.array([-FAR]), 1, 2.0 * FAR)
     if lines is None:
-        frames = Frames(np.array(ends[:1]), MOST_FRAMES, step)
+        frames = FrameTimes(np.array(ends[:1]), MOST_FRAMES, step)
         count = int(frames.at(np.array(ends[1:]))[1][0])
         _check_count(file, count)
         return frames._replace(per_mark=count)
@@ -163,7 +163,7 @@ def _frames(
         )
     step = step or float(np.median(np.diff(marks))) / nav_shape[-1]
     _check_count(file, len(marks) * nav_shape[-1])
-    return Frames(marks, nav_shape[-1], step)
+    return FrameTimes(marks, nav_shape[-1], step)
 
 
 def _check_count(file: tools.File, count: int) -> None:
@@ -174,7 +174,7 @@ def _check_count(file: tools.File, count: int) -> None:
 
 
 def _layout(
-    file: tools.File, index: StreamIndex, frames: Frames, side: int, *, with_tot: bool
+    file: tools.File, index: StreamIndex, frames: FrameTimes, side: int, *, with_tot: bool
 ) -> tools.Layout:
     """Build the layout of sparse pieces: the blocks of the index."""
     options = {

@@ -10,7 +10,7 @@ import numpy as np
 from dask_tiled.formats.tpx3.index import WORD
 from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.decoders import function_at
-from dask_tiled.model.events import EventRun, Target
+from dask_tiled.model.events import EventRun, EventTarget
 from dask_tiled.model.indexing import Array, Index
 
 TICK = 1.5625e-9
@@ -21,7 +21,7 @@ FAR = 1 << 60
 """Half of the range of times: one frame of it has all hits."""
 
 
-class Frames(NamedTuple):
+class FrameTimes(NamedTuple):
     """The times of frames: several follow each mark, without gaps.
 
     Attributes
@@ -66,7 +66,7 @@ def _hits(run: EventRun, fetch: Fetch, out: Array, *, wide: bool, rising: bool) 
 def add(
     run: EventRun,
     fetch: Fetch,
-    target: Target,
+    target: EventTarget,
     *,
     wide: bool,
     marks: bytes,
@@ -76,7 +76,7 @@ def add(
 ) -> None:
     """Add the hits of pieces to their frames."""
     kernel = function_at("dask_tiled.kernels.tpx3:add_kernel")(HIT, target.out.dtype)
-    frames = Frames(np.frombuffer(marks, "<i8"), per_mark, step)
+    frames = FrameTimes(np.frombuffer(marks, "<i8"), per_mark, step)
     width, columns = 512 if wide else 256, target.columns.astype(np.int32)
     apart = int(columns[1])
     if (columns == apart * np.arange(len(columns), dtype=np.int32)).all():

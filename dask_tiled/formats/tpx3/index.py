@@ -106,7 +106,7 @@ def _saved(path: str, file: tools.File) -> StreamIndex | None:
 @lru_cache(MOST_KEPT)
 def _made(file: tools.File) -> StreamIndex:
     """Index a stream in one pass."""
-    indexer = function_at("dask_tiled.kernels.tpx3:Indexer")(file.size)
+    indexer = function_at("dask_tiled.kernels.tpx3:HitIndexer")(file.size)
     part = np.empty(PART_BYTES, np.uint8)
     with file.open() as stream:
         for at in range(0, file.size, PART_BYTES):

@@ -15,11 +15,11 @@ import numpy as np
 
 from dask_tiled.errors import check_whole
 from dask_tiled.formats import tools
-from dask_tiled.formats.tools.files import Member, gather, lost_before
+from dask_tiled.formats.tools.files import SeriesFile, gather, lost_before
 from dask_tiled.formats.tools.frames import count_frames
 from dask_tiled.formats.tools.header import Allowed, read_table
 from dask_tiled.formats.tools.text import since_1970
-from dask_tiled.formats.tvips.scan import Headers, Scan, find_scan, snake
+from dask_tiled.formats.tvips.scan import Headers, TvipsScan, find_scan, snake
 from dask_tiled.model.doubts import unknown_scan
 from dask_tiled.model.files import is_filling
 from dask_tiled.model.indexing import Array
@@ -138,18 +138,18 @@ def describe(
     start = find_scan(first, last, n_frames) if searches else None
     if start is not None:
         desc = desc.with_facts(scan_start=start.first, scan_from=start.told_by)
-    start = start or Scan()
+    start = start or TvipsScan()
     if scan == "auto":  # of "none", the frames are a series
         in_a_row = () if start.shape else unknown_scan(desc.nav_shape[0] - start.first)
         desc = desc.with_doubts(*start.doubts, *in_a_row)
     return _show(desc, start, nav_shape, hysteresis if winding else None)
 
 
-def _member(path: str) -> Member:
+def _member(path: str) -> SeriesFile:
     """Return a file with its position in the series, the number in its name."""
     file = tools.File.at(path)
     number = re.search(r"_(\d+)\.[^.]*$", file.path)
-    return Member(file, int(number[1]) if number else 0, 1, ())
+    return SeriesFile(file, int(number[1]) if number else 0, 1, ())
 
 
 def _axes(fields: Mapping[str, Any], frames: Headers) -> tuple[tools.Axis, ...]:
@@ -162,7 +162,10 @@ def _axes(fields: Mapping[str, Any], frames: Headers) -> tuple[tools.Axis, ...]:
 
 
 def _show(
-    desc: tools.Description, scan: Scan, nav_shape: tuple[int, ...] | None, hysteresis: int | None
+    desc: tools.Description,
+    scan: TvipsScan,
+    nav_shape: tuple[int, ...] | None,
+    hysteresis: int | None,
 ) -> tools.Description:
     """Show the frames as a scan; with a hysteresis, reverse every second row."""
     shape = nav_shape or scan.shape

@@ -14,7 +14,7 @@ from dask_tiled.model.indexing import Array, Index
 Headers = Mapping[str, Array]
 
 
-class Scan(NamedTuple):
+class TvipsScan(NamedTuple):
     """A scan: its first frame, its shape if known, and the source of this.
 
     ``numbers`` has the frame at every position, if frames are not consecutive.
@@ -27,7 +27,7 @@ class Scan(NamedTuple):
     doubts: tuple[Doubt, ...] = ()
 
 
-def find_scan(headers: Headers, last: Headers, n_frames: int) -> Scan | None:
+def find_scan(headers: Headers, last: Headers, n_frames: int) -> TvipsScan | None:
     """Return the scan inferred from the first frame headers and the last one, or None."""
     scan = None
     if "Scan_y" in headers:
@@ -38,7 +38,7 @@ def find_scan(headers: Headers, last: Headers, n_frames: int) -> Scan | None:
     return scan
 
 
-def by_position(y: Array, x: Array, n_frames: int) -> Scan | None:
+def by_position(y: Array, x: Array, n_frames: int) -> TvipsScan | None:
     """Find a scan by position: it begins at (0, 0) and (0, 1), and has rows of equal length."""
     y, x = (np.trunc(np.nan_to_num(v.astype("f8"), nan=-1.0)) for v in (y, x))
     origins = np.flatnonzero((y == 0) & (x == 0))
@@ -55,10 +55,10 @@ def by_position(y: Array, x: Array, n_frames: int) -> Scan | None:
     last = first + height * width - 1
     is_complete = last < len(y) and (y[last], x[last]) == (height - 1, width - 1)
     doubts = () if is_complete or shape is None else left_over(shape, n_frames - first, told_by)
-    return Scan(first, shape, None, told_by, doubts)
+    return TvipsScan(first, shape, None, told_by, doubts)
 
 
-def by_rotator(rotator: Index, last: int, n_frames: int) -> Scan | None:
+def by_rotator(rotator: Index, last: int, n_frames: int) -> TvipsScan | None:
     """Find a square scan by rotator index, which counts positions from 1 on.
 
     Jumps and repeats of the index are missing and duplicate frames. They are detected only if the
@@ -80,10 +80,10 @@ def by_rotator(rotator: Index, last: int, n_frames: int) -> Scan | None:
     advances = np.diff(indices)
     if not complete:
         regular = indices[0] == 1 and (advances == 1).all() and count <= used
-        return Scan(first, shape, None, told_by, doubts) if regular else None
+        return TvipsScan(first, shape, None, told_by, doubts) if regular else None
     if (advances < 0).any():
         return None
-    return Scan(first, shape, _place(indices, count, first), told_by, doubts)
+    return TvipsScan(first, shape, _place(indices, count, first), told_by, doubts)
 
 
 def _place(indices: Index, count: int, first: int) -> Index:

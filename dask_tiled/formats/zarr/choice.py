@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.zarr.documents import member_of, node_in
-from dask_tiled.formats.zarr.folders import Entry, Folder
+from dask_tiled.formats.zarr.folders import FolderEntry, StoreFolder
 from dask_tiled.formats.zarr.members import (
-    Choice,
+    MemberChoice,
     arrays_in,
     default_in,
     images_in,
     is_numeric,
     names_in,
 )
-from dask_tiled.formats.zarr.pictures import EXPORTED, Pictures, fields_in, pictures_in
+from dask_tiled.formats.zarr.pictures import EXPORTED, GroupPictures, fields_in, pictures_in
 from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.layout import MAX_NDIM
 from dask_tiled.model.listing import most_listed
@@ -30,19 +30,19 @@ MOST_GROUPS = 8
 """Search at most this many nested groups for an array."""
 
 
-class Node(NamedTuple):
+class StoreDocument(NamedTuple):
     """A document in a folder."""
 
-    folder: Folder
-    entry: Entry
+    folder: StoreFolder
+    entry: FolderEntry
     document: dict[str, Any]
 
 
-class Member(NamedTuple):
+class ArrayMember(NamedTuple):
     """An array, and the image that it is a level of."""
 
-    folder: Folder
-    entry: Entry
+    folder: StoreFolder
+    entry: FolderEntry
     document: dict[str, Any]
     image: StoredImage
     place: str
@@ -64,10 +64,10 @@ class Member(NamedTuple):
         return tuple(outer + one for one in levels[levels.index(level) :]) if level else ()
 
 
-class Chosen(NamedTuple):
+class StoreChoice(NamedTuple):
     """What is opened of a store."""
 
-    members: list[Member]
+    members: list[ArrayMember]
     """An array, or those of the fields of a well."""
     name: str
     """Path of the array or image in the outermost group."""
@@ -76,7 +76,7 @@ class Chosen(NamedTuple):
     doubts: tuple[Doubt, ...]
 
 
-def choose(outermost: Node, dataset: int | str | None) -> Chosen:
+def choose(outermost: StoreDocument, dataset: int | str | None) -> StoreChoice:
     """Choose an array.
 
     Raise a DatasetError if there is no such array, and a CorruptFileError if a field of a well is
@@ -88,29 +88,29 @@ def choose(outermost: Node, dataset: int | str | None) -> Chosen:
     if dataset is None or isinstance(dataset, str):
         name = None if dataset is None else pictures.path_of(dataset, entry.path)
     else:
-        name = _numbered(dataset, outermost, Pictures(known, pictures.kind))
+        name = _numbered(dataset, outermost, GroupPictures(known, pictures.kind))
     members, chosen, doubts = _found(outermost, name, pictures)
     listed = known or dict(islice(images_in(folder, document).items(), most_listed()))
     if pictures.kind == EXPORTED and chosen in listed:
         listed = dict(islice(listed.items(), most_listed())) | {chosen: listed[chosen]}
     if chosen not in listed:  # a level of an image
         chosen = next((path for path in listed if chosen.startswith(f"{path}/")), chosen)
-    return Chosen(members, chosen, listed, doubts)
+    return StoreChoice(members, chosen, listed, doubts)
 
 
-def _numbered(number: int, node: Node, pictures: Pictures) -> str:
+def _numbered(number: int, node: StoreDocument, pictures: GroupPictures) -> str:
     """Return the path of the array with a number: among the images, or else the arrays."""
     folder, entry, document = node
     known = pictures.known
     names = fields_in(document) or [*image_in(document).levels[:1]]
     if not known:
         known = {name: {"name": name} for name in names or arrays_in(folder, document)}
-    return Pictures(known, pictures.kind).path_of(number, entry.path)
+    return GroupPictures(known, pictures.kind).path_of(number, entry.path)
 
 
 def _found(
-    outermost: Node, name: str | None, pictures: Pictures
-) -> tuple[list[Member], str, tuple[Doubt, ...]]:
+    outermost: StoreDocument, name: str | None, pictures: GroupPictures
+) -> tuple[list[ArrayMember], str, tuple[Doubt, ...]]:
     """Return the array that is meant, or those of the fields of a well.
 
     Returns
@@ -131,7 +131,7 @@ def _found(
             return [_field(node, place, one) for one in fields], chosen, doubts
         if name is None and fields:
             name = fields[0]
-        given = Choice(name) if name is not None else None
+        given = MemberChoice(name) if name is not None else None
         choice = given or default_in(folder, document, pictures, entry.path)
         image, doubts = _image(document), (*doubts, *choice.doubts)
         node = _inside(node, choice.name)
@@ -145,7 +145,7 @@ def _found(
     if outer and path not in image.levels and node.folder.above:
         above = node_in(node.folder.above)
         image = image_in(above[1] if above else {})
-    return [Member(*node, image, place)], chosen, doubts
+    return [ArrayMember(*node, image, place)], chosen, doubts
 
 
 def _image(document: Mapping[str, Any]) -> StoredImage:
@@ -157,7 +157,7 @@ def _image(document: Mapping[str, Any]) -> StoredImage:
     return image
 
 
-def _inside(node: Node, name: str) -> Node:
+def _inside(node: StoreDocument, name: str) -> StoreDocument:
     """Return a member of a group; raise a DatasetError that names others if there is none.
 
     Raise a CorruptFileError if the group lists a member that is absent.
@@ -170,17 +170,17 @@ def _inside(node: Node, name: str) -> Node:
             raise CorruptFileError(problem, path=node.entry.path, found=name)
         known, problem = names_in(node.folder, node.document), "the group has no such array"
         raise DatasetError(problem, path=node.entry.path, expected=known, found=name)
-    return Node(inside, *found)
+    return StoreDocument(inside, *found)
 
 
-def _field(well: Node, place: str, name: str) -> Member:
+def _field(well: StoreDocument, place: str, name: str) -> ArrayMember:
     """Return the first level of a field of a well."""
     group = _inside(well, name)
     image = image_in(group.document)
     if not image.levels:
         problem = "a field of the well is no image"
         raise CorruptFileError(problem, path=group.entry.path, found=name)
-    return Member(
+    return ArrayMember(
         *_inside(group, image.levels[0]), image, posixpath.join(place, name, image.levels[0])
     )
 

@@ -16,7 +16,7 @@ from dask_tiled.codecs.chunks import chunk_decoder, decode, refusing, unwritten
 from dask_tiled.codecs.pipeline import Pipeline
 from dask_tiled.codecs.shards import PLAIN, index_size, named, read_index
 from dask_tiled.errors import DatasetError, TruncatedFileError
-from dask_tiled.formats.zarr.folders import Entry, Folder
+from dask_tiled.formats.zarr.folders import FolderEntry, StoreFolder
 from dask_tiled.model.blocks import Block
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.files import File, read_exactly
@@ -37,7 +37,7 @@ STORED, MISSING, DEFLATED = range(3)
 """Decoders of chunks: as they are stored, of missing chunks, and of deflated ones in zip files."""
 
 
-class Chunks:
+class FolderChunks:
     """The chunks of an array, found below a folder.
 
     Parameters
@@ -58,8 +58,8 @@ class Chunks:
         self,
         array: Any,
         document: Mapping[str, Any],
-        folder: Folder,
-        entry: Entry,
+        folder: StoreFolder,
+        entry: FolderEntry,
         lead: int,
         *,
         complete: bool,
@@ -182,16 +182,16 @@ class Chunks:
         rows = rows[np.lexsort(rows[:, ndim - 1 :: -1].T)]
         return rows[:, :ndim], rows[:, ndim:].T
 
-    def _rows_of(self, entries: Iterable[tuple[tuple[int, ...], Entry]]) -> Index:
+    def _rows_of(self, entries: Iterable[tuple[tuple[int, ...], FolderEntry]]) -> Index:
         """Return the chunks of files: their position in the array, and in the files."""
         parts, rest = [np.empty((0, len(self.chunk) + 4), np.int64)], iter(entries)
         while some := [*islice(rest, BATCH)]:
             parts.append(np.concatenate([self._of_file(*one) for one in some]))
         return np.concatenate(parts)
 
-    def _entries(self) -> list[tuple[tuple[int, ...], Entry]]:
+    def _entries(self) -> list[tuple[tuple[int, ...], FolderEntry]]:
         """Return the files of chunks or shards, with their cells."""
-        cells, found = iter(self._written()), list[tuple[tuple[int, ...], Entry]]()
+        cells, found = iter(self._written()), list[tuple[tuple[int, ...], FolderEntry]]()
         while some := [*islice(cells, BATCH)]:
             keys = [*map(self.array.metadata.encode_chunk_key, some)]
             pairs = zip(some, self.folder.chunks(keys), strict=True)
@@ -212,7 +212,7 @@ class Chunks:
             raise DatasetError(problem, path=self.path, expected=MOST_CHUNKS, found=cells)
         return product(*map(range, cells))
 
-    def _of_file(self, cell: tuple[int, ...], entry: Entry) -> Index:
+    def _of_file(self, cell: tuple[int, ...], entry: FolderEntry) -> Index:
         """Return the chunks of a file, as :meth:`_found` does."""
         corner, file = np.array(cell, np.int64) * self.stored, entry.file
         if file is not self.files[-1]:

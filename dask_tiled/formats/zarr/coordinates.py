@@ -6,9 +6,9 @@ import os
 from typing import NamedTuple
 
 from dask_tiled.errors import OutsideFolderError, StaleFileError
-from dask_tiled.formats.zarr.chunks import Chunks
+from dask_tiled.formats.zarr.chunks import FolderChunks
 from dask_tiled.formats.zarr.documents import DOCUMENT, node_in, opened
-from dask_tiled.formats.zarr.folders import Directory, Folder
+from dask_tiled.formats.zarr.folders import Directory, StoreFolder
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.paths import Border, border, in_folder, real, within
@@ -37,7 +37,7 @@ class Positions(NamedTuple):
         return None if self.points is None else Axis.at(name, self.units, self.points)
 
 
-def positions_beside(folder: Folder, name: str, size: int) -> Positions | None:
+def positions_beside(folder: StoreFolder, name: str, size: int) -> Positions | None:
     """Read the coordinates of a dimension, beside an array.
 
     None if there are none of this size, or they are damaged.
@@ -52,7 +52,7 @@ def positions_beside(folder: Folder, name: str, size: int) -> Positions | None:
         return positions_in(group.inside(name), size)
 
 
-def positions_in(folder: Folder, size: int) -> Positions | None:
+def positions_in(folder: StoreFolder, size: int) -> Positions | None:
     """Read an array of ``size`` numbers; None if it does not exist, or is another or damaged."""
     try:
         node = node_in(folder)
@@ -64,7 +64,7 @@ def positions_in(folder: Folder, size: int) -> Positions | None:
         requests = -(-size // max(1, array.chunks[0])) if folder.is_remote else 0
         if max(size, array.chunks[0]) > MOST_POINTS or requests > MOST_REQUESTS:
             return Positions(None)
-        chunks = Chunks(array, node[1], folder, node[0], 0, complete=False)
+        chunks = FolderChunks(array, node[1], folder, node[0], 0, complete=False)
         points = chunks.pixels()
         if size > 1 and (points == chunks.fill).all():  # none is stored
             return None

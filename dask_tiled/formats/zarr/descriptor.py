@@ -16,14 +16,14 @@ from typing import Any
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.formats.registry import Format
 from dask_tiled.formats.tools.hyperspy import AxisFacts, signal_dims
-from dask_tiled.formats.zarr.choice import Member, Node, choose
-from dask_tiled.formats.zarr.chunks import Chunks
+from dask_tiled.formats.zarr.choice import ArrayMember, StoreDocument, choose
+from dask_tiled.formats.zarr.chunks import FolderChunks
 from dask_tiled.formats.zarr.coordinates import positions_beside
 from dask_tiled.formats.zarr.documents import DOCUMENTS, opened, read
 from dask_tiled.formats.zarr.folders import (
     Directory,
-    Entry,
-    Folder,
+    FolderEntry,
+    StoreFolder,
     folder_of,
     holds_documents,
 )
@@ -86,14 +86,14 @@ def describe(
     """
     file = File.only(paths, "zarr")
     folder, first = folder_of(file, DOCUMENTS)
-    entry = first or Entry.of(file)
+    entry = first or FolderEntry.of(file)
     if isinstance(folder, Directory):
         document = kept(_document, file)
     else:
         document = read(folder, entry) if first else dict(IMPLICIT)
     if document["node_type"] == "array" and dataset is not None:
         raise DatasetError("the path is an array, not a group", path=entry.path, found=dataset)
-    chosen = choose(Node(folder, entry, document), dataset)
+    chosen = choose(StoreDocument(folder, entry, document), dataset)
     desc = _describe(chosen.members, nav_shape, sig_dims).with_doubts(*chosen.doubts)
     if chosen.name not in chosen.listed:
         return desc
@@ -103,11 +103,11 @@ def describe(
 
 def _document(file: File) -> dict[str, Any]:
     """Read the document of the outermost folder on disk, or behind a URL."""
-    return read(Directory(os.path.dirname(file.path)), Entry.of(file))
+    return read(Directory(os.path.dirname(file.path)), FolderEntry.of(file))
 
 
 def _describe(
-    members: Sequence[Member], nav_shape: tuple[int, ...] | None, sig_dims: int | None
+    members: Sequence[ArrayMember], nav_shape: tuple[int, ...] | None, sig_dims: int | None
 ) -> Description:
     folder, entry, document, image, _ = members[0]
     array = opened(entry, document)
@@ -128,7 +128,9 @@ def _describe(
     several = len(members) > 1
     lead, complete = int(several or not split), "written_by" in mark
     every = [
-        Chunks(_alike(array, one), one.document, one.folder, one.entry, lead, complete=complete)
+        FolderChunks(
+            _alike(array, one), one.document, one.folder, one.entry, lead, complete=complete
+        )
         for one in members
     ]
     unread: list[str] = []
@@ -174,7 +176,7 @@ def _named(
     return tuple(found), tuple(uneven_axis(axis.name, one.lost) for one, axis in lost if one.lost)
 
 
-def _alike(array: Any, member: Member) -> Any:
+def _alike(array: Any, member: ArrayMember) -> Any:
     """Open the array of a field; raise a DatasetError if it differs from the first one."""
     other = opened(member.entry, member.document)
     expected, found = ((one.shape, str(one.dtype)) for one in (array, other))
@@ -187,7 +189,7 @@ def _alike(array: Any, member: Member) -> Any:
     return other
 
 
-def _layout(every: Sequence[Chunks], grid: tuple[int, ...], sig: tuple[int, ...]) -> Layout:
+def _layout(every: Sequence[FolderChunks], grid: tuple[int, ...], sig: tuple[int, ...]) -> Layout:
     """Return the layout of arrays, one for each position of the first axis if there are several."""
     files, decoders, tables = list[File](), list[Decoder | BlockDecoder](), list[PieceTable]()
     for number, chunks in enumerate(every):
@@ -197,7 +199,7 @@ def _layout(every: Sequence[Chunks], grid: tuple[int, ...], sig: tuple[int, ...]
     return Layout(files, grid, sig, joined(tables) if len(tables) > 1 else tables[0], decoders)
 
 
-def _fields_axis(members: Sequence[Member], axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+def _fields_axis(members: Sequence[ArrayMember], axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     """Return the axes of the fields of a well: their offsets are dropped where they differ."""
     labels = tuple(one.place.removesuffix(one.level).strip("/") for one in members)
     positions = _positions(members, len(axes))
@@ -208,7 +210,7 @@ def _fields_axis(members: Sequence[Member], axes: tuple[Axis, ...]) -> tuple[Axi
     return Axis(FIELDS, labels=labels), *kept
 
 
-def _positions(members: Sequence[Member], ndim: int) -> tuple[tuple[float, ...], ...]:
+def _positions(members: Sequence[ArrayMember], ndim: int) -> tuple[tuple[float, ...], ...]:
     """Return the position of the first pixel of each field along all axes of its image."""
     told = (one.image.axes(one.level, ndim) for one in members)
     return tuple(tuple(axis["offset"] for axis in one or ()) or (0.0,) * ndim for one in told)
@@ -226,7 +228,7 @@ def _plain(value: Any) -> Any:
 def _axes(
     array: Any,
     document: Mapping[str, Any],
-    folder: Folder,
+    folder: StoreFolder,
     mark: Mapping[str, Any],
     of_image: Any,
     split: int,

@@ -19,7 +19,7 @@ from dask_tiled.codecs.pipeline import Pipeline, of_numcodecs
 from dask_tiled.codecs.shards import named
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.formats.tools.text import parse_json
-from dask_tiled.formats.zarr.folders import Entry, Folder
+from dask_tiled.formats.zarr.folders import FolderEntry, StoreFolder
 from dask_tiled.model.ome_zarr import KEYS
 
 DOCUMENT = "zarr.json"
@@ -38,11 +38,11 @@ UNREADABLE = (ValueError, TypeError, LookupError, ArithmeticError, AttributeErro
 """Errors of invalid documents; NumPy evaluates dtype names."""
 
 
-Node: TypeAlias = tuple[Entry, dict[str, Any]]
+Node: TypeAlias = tuple[FolderEntry, dict[str, Any]]
 """A document, and its content."""
 
 
-def node_in(folder: Folder) -> Node | None:
+def node_in(folder: StoreFolder) -> Node | None:
     """Return the document of a folder; None if there is none.
 
     Raises
@@ -54,7 +54,7 @@ def node_in(folder: Folder) -> Node | None:
     return None if entry is None else (entry, read(folder, entry))
 
 
-def member_of(folder: Folder, name: Any, path: str) -> Folder:
+def member_of(folder: StoreFolder, name: Any, path: str) -> StoreFolder:
     """Return the folder of a member of a group.
 
     Raise a DatasetError if the name is invalid; ``path`` is the file that holds it.
@@ -68,7 +68,7 @@ def member_of(folder: Folder, name: Any, path: str) -> Folder:
     raise DatasetError("invalid path of a member", path=path, found=repr(name)[:LONGEST_NAME])
 
 
-def read(folder: Folder, entry: Entry) -> dict[str, Any]:
+def read(folder: StoreFolder, entry: FolderEntry) -> dict[str, Any]:
     """Read a document of a folder; for format 2, with its attributes.
 
     Raise a CorruptFileError if the document is invalid, and a DatasetError if the array has an
@@ -94,7 +94,7 @@ def read(folder: Folder, entry: Entry) -> dict[str, Any]:
         raise CorruptFileError(problem, path=entry.path, found=found) from error
 
 
-def _parsed(entry: Entry) -> dict[str, Any]:
+def _parsed(entry: FolderEntry) -> dict[str, Any]:
     if entry.size > MOST_BYTES:
         problem = "the document is too long"
         raise CorruptFileError(problem, path=entry.path, expected=MOST_BYTES, found=entry.size)
@@ -111,7 +111,7 @@ def _parsed(entry: Entry) -> dict[str, Any]:
     return document
 
 
-def _beside(folder: Folder, name: str) -> dict[str, Any]:
+def _beside(folder: StoreFolder, name: str) -> dict[str, Any]:
     """Read another document of format 2; empty if it does not exist."""
     entry = folder.entry(name)
     return _parsed(entry) if entry else {}
@@ -166,7 +166,7 @@ def _array(document: Mapping[str, Any], attributes: dict[str, Any]) -> dict[str,
     }
 
 
-def opened(entry: Entry, document: Mapping[str, Any]) -> Any:
+def opened(entry: FolderEntry, document: Mapping[str, Any]) -> Any:
     """Open an array from its document with zarr, without codecs.
 
     Returns

@@ -25,7 +25,7 @@ MOST_INFLATED = 1 << 25
 """Largest deflated document."""
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """A file in a folder: a range of bytes of a file."""
 
     path: str
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
     crc: int | None = None
 
     @classmethod
-    def of(cls, file: File) -> Entry:
+    def of(cls, file: File) -> FolderEntry:
         """Return a whole file."""
         return cls(file.path, file, 0, file.size, file.size)
 
@@ -70,7 +70,7 @@ class Entry(NamedTuple):
         return content
 
 
-class Folder(Protocol):
+class StoreFolder(Protocol):
     """A folder of a zarr store."""
 
     @property
@@ -82,16 +82,16 @@ class Folder(Protocol):
         """Whether each look at a file is a request."""
 
     @property
-    def above(self) -> Folder | None:
+    def above(self) -> StoreFolder | None:
         """The folder around it; None around a whole zip file."""
 
-    def inside(self, *names: str) -> Folder:
+    def inside(self, *names: str) -> StoreFolder:
         """Return a folder in it, which may not exist."""
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> FolderEntry | None:
         """Return a file; None if it does not exist, or a server does not show it."""
 
-    def chunks(self, keys: Sequence[str]) -> list[Entry | None]:
+    def chunks(self, keys: Sequence[str]) -> list[FolderEntry | None]:
         """Return the files of chunks; None for missing ones.
 
         Raise a TruncatedFileError for a link that leads nowhere.
@@ -124,23 +124,23 @@ class Directory:
         """Return a folder in it."""
         return Directory(in_folder(self.path, *names))
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> FolderEntry | None:
         """Return a file."""
         path = in_folder(self.path, name)
         if is_url(path) and not is_file(path):
             return None
         try:
-            return Entry.of(File.at(path))
+            return FolderEntry.of(File.at(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def chunks(self, keys: Sequence[str]) -> list[Entry | None]:
+    def chunks(self, keys: Sequence[str]) -> list[FolderEntry | None]:
         """Return the files of chunks."""
         return [self._chunk(in_folder(self.path, *key.split("/"))) for key in keys]
 
-    def _chunk(self, path: str) -> Entry | None:
+    def _chunk(self, path: str) -> FolderEntry | None:
         try:
-            return Entry.of(File.at(path))
+            return FolderEntry.of(File.at(path))
         except FileNotFoundError:
             if is_link(path):
                 problem, expected = "a chunk is a dangling link", "a file, or nothing"
@@ -193,17 +193,17 @@ class ZipFolder:
         inner = posixpath.normpath(posixpath.join(self.prefix, *names))
         return ZipFolder(self.index, "" if inner == "." else f"{inner}/")
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> FolderEntry | None:
         """Return a file."""
         return self.chunks([name])[0]
 
-    def chunks(self, keys: Sequence[str]) -> list[Entry | None]:
+    def chunks(self, keys: Sequence[str]) -> list[FolderEntry | None]:
         """Return the files of chunks."""
         known, file = self.index.members, self.index.file
         names = [self.prefix + key for key in keys]
         found = [name for name in names if name in known]
         starts = dict(zip(found, self.index.starts(found), strict=True))
-        entries: list[Entry | None] = []
+        entries: list[FolderEntry | None] = []
         for name in names:
             if name not in starts:
                 entries.append(None)
@@ -215,7 +215,7 @@ class ZipFolder:
                 expected = expected if deflated or not one.size else f"{one.nbytes} bytes"
                 raise TruncatedFileError(problem, path=path, expected=expected, found=one.size)
             sizes = starts[name], one.nbytes, one.size
-            entries.append(Entry(path, file, *sizes, deflated, one.crc))
+            entries.append(FolderEntry(path, file, *sizes, deflated, one.crc))
         return entries
 
     def keys(self, like: str) -> set[str]:
@@ -229,7 +229,7 @@ class ZipFolder:
         return sorted({key.partition("/")[0] for key in below if "/" in key})
 
 
-def folder_of(file: File, documents: Sequence[str]) -> tuple[Folder, Entry | None]:
+def folder_of(file: File, documents: Sequence[str]) -> tuple[StoreFolder, FolderEntry | None]:
     """Return the folder of a document, or the outermost folder with one in a zip file.
 
     Parameters
@@ -250,7 +250,7 @@ def folder_of(file: File, documents: Sequence[str]) -> tuple[Folder, Entry | Non
         The zip file has no document; or as for :class:`~dask_tiled.formats.zarr.zips.ZipIndex`.
     """
     if file.read(len(MAGIC)) != MAGIC:
-        return Directory(os.path.dirname(file.path)), Entry.of(file)
+        return Directory(os.path.dirname(file.path)), FolderEntry.of(file)
     index = ZipIndex(file)
     homes = {
         posixpath.split(name)[0] for name in index.names if posixpath.basename(name) in documents

@@ -14,14 +14,14 @@ from dask_tiled.formats.tools.hyperspy import AxisFacts, in_order
 from dask_tiled.formats.tools.text import NOTHING, number_in
 from dask_tiled.formats.zarr.coordinates import positions_in
 from dask_tiled.formats.zarr.documents import node_in
-from dask_tiled.formats.zarr.folders import Folder
+from dask_tiled.formats.zarr.folders import StoreFolder
 from dask_tiled.model.axes import Axis
 
 SIGNAL = re.compile(r"(?:.*/)?Experiments/[^/]+/data")
 """Path of a signal."""
 
 
-def axes_beside(folder: Folder, shape: Sequence[int]) -> tuple[AxisFacts, ...]:
+def axes_beside(folder: StoreFolder, shape: Sequence[int]) -> tuple[AxisFacts, ...]:
     """Return the axes in ``axis-0``, ``axis-1``, ... beside an array; empty if one is missing."""
     group = folder.above
     if group is None or not SIGNAL.fullmatch(folder.path.replace("\\", "/")):
@@ -40,7 +40,7 @@ def axes_beside(folder: Folder, shape: Sequence[int]) -> tuple[AxisFacts, ...]:
     return in_order(facts)
 
 
-def _facts(part: Folder, told: Mapping[str, Any], k: int, shape: Sequence[int]) -> AxisFacts:
+def _facts(part: StoreFolder, told: Mapping[str, Any], k: int, shape: Sequence[int]) -> AxisFacts:
     name, units = (_label(told.get(key)) for key in ("name", "units"))
     place = int(number_in(told, "index_in_array", default=-1)) if "index_in_array" in told else None
     axis, lost = Axis(name), ""

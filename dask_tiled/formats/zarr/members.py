@@ -13,9 +13,9 @@ import numpy as np
 from dask_tiled.codecs.array_codecs import NUMBERS
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.zarr.documents import DOCUMENT, node_in
-from dask_tiled.formats.zarr.folders import Folder
+from dask_tiled.formats.zarr.folders import StoreFolder
 from dask_tiled.formats.zarr.hyperspy import SIGNAL
-from dask_tiled.formats.zarr.pictures import Pictures
+from dask_tiled.formats.zarr.pictures import GroupPictures
 from dask_tiled.model.doubts import Doubt, by_size_only, may_be_meant
 from dask_tiled.model.listing import most_listed
 from dask_tiled.model.mark import MARK
@@ -32,7 +32,7 @@ DATA = "data"
 """The array of an export."""
 
 
-class Choice(NamedTuple):
+class MemberChoice(NamedTuple):
     """The array of a group that is opened."""
 
     name: str
@@ -40,18 +40,18 @@ class Choice(NamedTuple):
 
 
 def default_in(
-    folder: Folder, document: Mapping[str, Any], pictures: Pictures, path: str
-) -> Choice:
+    folder: StoreFolder, document: Mapping[str, Any], pictures: GroupPictures, path: str
+) -> MemberChoice:
     """Return the default array of a group, or the group of its default image.
 
     Raise a DatasetError if there is none; ``path`` is the group's document.
     """
     if DATA in _listed(document) or (not folder.is_remote and folder.inside(DATA).entry(DOCUMENT)):
-        return Choice(DATA, _beside_data(folder, document))
+        return MemberChoice(DATA, _beside_data(folder, document))
     for level in image_in(document).levels:
-        return Choice(level)
+        return MemberChoice(level)
     if pictures.known:
-        return Choice(*pictures.default(folder, path))
+        return MemberChoice(*pictures.default(folder, path))
     arrays = arrays_in(folder, document)
     signals = {name: one for name, one in arrays.items() if SIGNAL.fullmatch(name)}
     shapes = {name: _shape(one) for name, one in (signals or arrays).items() if is_numeric(one)}
@@ -64,7 +64,7 @@ def default_in(
         hint = "Pass dataset=, the path of an array in the group."
         raise DatasetError(problem, path=path, found=found if listed else None, hint=hint)
     first = max(shapes, key=lambda name: (len(shapes[name]) > 1, math.prod(shapes[name])))
-    return Choice(first, _rivals(first, shapes, "the largest in the group"))
+    return MemberChoice(first, _rivals(first, shapes, "the largest in the group"))
 
 
 def _rivals(first: str, shapes: Mapping[str, tuple[float, ...]], told_by: str) -> tuple[Doubt, ...]:
@@ -76,7 +76,7 @@ def _rivals(first: str, shapes: Mapping[str, tuple[float, ...]], told_by: str) -
     return by_size_only(first, alike, told_by)
 
 
-def _beside_data(folder: Folder, document: Mapping[str, Any]) -> tuple[Doubt, ...]:
+def _beside_data(folder: StoreFolder, document: Mapping[str, Any]) -> tuple[Doubt, ...]:
     """Return the doubt that another array than ``data`` is meant, unless it is of an export."""
     if _is_export(document):
         return ()
@@ -93,7 +93,7 @@ def _is_export(document: Mapping[str, Any]) -> bool:
     return isinstance(attributes, Mapping) and MARK in attributes
 
 
-def names_in(folder: Folder, document: Mapping[str, Any]) -> str | None:
+def names_in(folder: StoreFolder, document: Mapping[str, Any]) -> str | None:
     """Return the paths of the arrays of a group as text; None if there are none.
 
     Those of one axis, such as coordinates, are only named if there are no others.
@@ -103,12 +103,12 @@ def names_in(folder: Folder, document: Mapping[str, Any]) -> str | None:
     return ", ".join(names[:MOST_NAMED]) + ", ..." * (len(names) > MOST_NAMED) or None
 
 
-def arrays_in(folder: Folder, document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def arrays_in(folder: StoreFolder, document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return the documents of the arrays of a group, by path in it."""
     return _listed(document) or {name: one for name, one in _found_in(folder) if _is_array(one)}
 
 
-def images_in(folder: Folder, document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def images_in(folder: StoreFolder, document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the arrays and images of a group by path, with names: those of two axes or more.
 
     The levels of an image are not listed, nor are arrays beside an exported one. Folders are
@@ -151,7 +151,7 @@ def _listed(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return {name: one for name, one in _nodes(document).items() if _is_array(one)}
 
 
-def _found_in(folder: Folder) -> Iterable[tuple[str, Mapping[str, Any]]]:
+def _found_in(folder: StoreFolder) -> Iterable[tuple[str, Mapping[str, Any]]]:
     """Yield the nodes below a folder; folders that cannot be read are skipped."""
     waiting = deque([("", folder, 0)])
     left = MOST_REQUESTS if folder.is_remote else MOST_FOLDERS

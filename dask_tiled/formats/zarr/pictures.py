@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from dask_tiled.errors import DatasetError, choose_dataset
 from dask_tiled.formats.zarr.documents import member_of, node_in
-from dask_tiled.formats.zarr.folders import Folder
+from dask_tiled.formats.zarr.folders import StoreFolder
 from dask_tiled.model.doubts import Doubt, by_size_only, may_be_meant
 from dask_tiled.model.listing import DATA
 from dask_tiled.model.mark import MARK
@@ -31,7 +31,7 @@ SERIES = "OME"
 """Group that lists the images of a series."""
 
 
-class Pictures(NamedTuple):
+class GroupPictures(NamedTuple):
     """The images that a group lists."""
 
     known: dict[str, dict[str, Any]]
@@ -45,7 +45,7 @@ class Pictures(NamedTuple):
             return dataset
         return [*self.known][choose_dataset(path, names, dataset)]
 
-    def default(self, folder: Folder, path: str) -> tuple[str, tuple[Doubt, ...]]:
+    def default(self, folder: StoreFolder, path: str) -> tuple[str, tuple[Doubt, ...]]:
         """Return the first image, and the doubt that another one is meant.
 
         Raise a DatasetError if none of the listed ones exists; ``path`` is the group's document.
@@ -60,22 +60,24 @@ class Pictures(NamedTuple):
         return first, by_size_only(first, alike, f"the first {self.kind} of the group")
 
 
-def pictures_in(folder: Folder, document: Mapping[str, Any]) -> Pictures:
+def pictures_in(folder: StoreFolder, document: Mapping[str, Any]) -> GroupPictures:
     """Return the images that a group lists; none if it is an image or another group."""
     exported = _exported(document)
     if exported:
-        return Pictures(exported, EXPORTED)
+        return GroupPictures(exported, EXPORTED)
     told = ome_in(document)
     if "bioformats2raw.layout" in told:
         paths = _series(folder)
-        return Pictures({path: _measured(folder, path, k) for k, path in enumerate(paths)}, "image")
+        return GroupPictures(
+            {path: _measured(folder, path, k) for k, path in enumerate(paths)}, "image"
+        )
     if isinstance(told.get("plate"), Mapping):
         wells = told["plate"].get("wells")
         names = [one["path"] for one in _dicts(wells) if isinstance(one.get("path"), str)]
-        return Pictures({name: {"name": name} for name in names}, "well")
+        return GroupPictures({name: {"name": name} for name in names}, "well")
     listed = told.get("labels")
     labels = [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
-    return Pictures({x: _measured(folder, x, k) for k, x in enumerate(labels)}, "label image")
+    return GroupPictures({x: _measured(folder, x, k) for k, x in enumerate(labels)}, "label image")
 
 
 def _exported(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -104,7 +106,7 @@ def _dicts(listed: Any) -> Iterator[Mapping[str, Any]]:
     return (one for one in some if isinstance(one, Mapping))
 
 
-def _series(folder: Folder) -> list[str]:
+def _series(folder: StoreFolder) -> list[str]:
     """Return the paths of the images of a series: those listed, or else numbered groups."""
     with suppress(DatasetError, OSError):
         node = node_in(folder.inside(SERIES))
@@ -117,13 +119,13 @@ def _series(folder: Folder) -> list[str]:
     return found
 
 
-def _exists(folder: Folder, name: str, path: str) -> bool:
+def _exists(folder: StoreFolder, name: str, path: str) -> bool:
     with suppress(DatasetError):
         return node_in(member_of(folder, name, path)) is not None
     return False
 
 
-def _measured(folder: Folder, path: str, number: int) -> dict[str, Any]:
+def _measured(folder: StoreFolder, path: str, number: int) -> dict[str, Any]:
     """Return the name of an image, and its shape, unless it takes requests or there are many."""
     facts: dict[str, Any] = {"name": path}
     if folder.is_remote or number >= MOST_MEASURED:

@@ -32,7 +32,7 @@ BROKEN = (
 """Errors of zipfile for damaged files; a UnicodeDecodeError is a ValueError."""
 
 
-class Member(NamedTuple):
+class ZipMember(NamedTuple):
     """A file in a zip file."""
 
     header: int
@@ -73,7 +73,7 @@ class ZipIndex:
                 raise
             problem, found = "the index of the zip file cannot be read", str(error) or repr(error)
             raise CorruptFileError(problem, path=file.path, found=found) from error
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, ZipMember] = {}
         del archive  # holds the members, which need much memory, as long as its list
         listed.reverse()
         while listed:
@@ -95,7 +95,7 @@ class ZipIndex:
             sizes = one.compress_size, one.file_size
             kind = one.compress_type, one.flag_bits, one.CRC
             # A name may occur twice, if a program replaced the member: the last one is valid.
-            self.members[name] = Member(at, stop, *sizes, *kind, coded)
+            self.members[name] = ZipMember(at, stop, *sizes, *kind, coded)
 
     @cached_property
     def names(self) -> list[str]:

@@ -32,7 +32,7 @@ from dask_tiled.formats.hdf5.conventions.eiger import Eiger
 from dask_tiled.formats.hdf5.conventions.emd import Emd
 from dask_tiled.formats.hdf5.conventions.h5oina import H5oina
 from dask_tiled.formats.hdf5.conventions.hyperspy import HyperSpy
-from dask_tiled.formats.hdf5.conventions.image import Image
+from dask_tiled.formats.hdf5.conventions.image import ColourImages
 from dask_tiled.formats.hdf5.conventions.imaris import Imaris
 from dask_tiled.formats.hdf5.conventions.nexus import Nexus
 from dask_tiled.formats.hdf5.conventions.velox import Velox
@@ -44,7 +44,7 @@ CONVENTIONS: Sequence[Convention] = (
     HyperSpy(),
     Dm5(),
     Nexus(),
-    Image(),
+    ColourImages(),
     Emd(),
     Eiger(),
     H5oina(),

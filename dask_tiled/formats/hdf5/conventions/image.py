@@ -10,7 +10,7 @@ from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.model.axes import Axis
 
 
-class Image(Convention):
+class ColourImages(Convention):
     """True colour images of any file; they are not designated, as many are thumbnails."""
 
     name = "HDF5 Image"

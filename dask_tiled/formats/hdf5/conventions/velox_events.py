@@ -26,7 +26,7 @@ from dask_tiled.formats.tools.events import (
 )
 from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.decoders import EventDecoder, function_at
-from dask_tiled.model.events import EventRun, Target
+from dask_tiled.model.events import EventRun, EventTarget
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Bytes, Index
 from dask_tiled.model.layout import Layout
@@ -189,7 +189,7 @@ def index(run: EventRun, fetch: Fetch, *, pixels: int, bins: int) -> tuple[Index
     return run.starts + before, run.starts + stops, run.states
 
 
-def add(run: EventRun, fetch: Fetch, target: Target, *, pixels: int, bins: int) -> None:
+def add(run: EventRun, fetch: Fetch, target: EventTarget, *, pixels: int, bins: int) -> None:
     """Add the events of pieces to their pixels."""
     kernel = function_at(f"{KERNELS}:channels_kernel")(
         target.out.dtype, by_pixel=not (target.columns > 0).any()

@@ -1,1 +1,0 @@
-"""Dask arrays of opened files: slices, operators, reductions, functions on tiles, graphs."""

@@ -1,1 +1,0 @@
-"""Interface to dask: graphs are read as trees, and rewritten to tasks on tiles."""

@@ -1,0 +1,1 @@
+"""What a computation will read, and the memory it will take."""

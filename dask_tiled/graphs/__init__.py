@@ -1,0 +1,1 @@
+"""dask's graphs: layers become trees, plans become layers."""

@@ -1,0 +1,1 @@
+"""Axes of results, followed through graphs."""

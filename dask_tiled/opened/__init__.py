@@ -1,0 +1,1 @@
+"""Opened arrays: dask arrays that know their files."""

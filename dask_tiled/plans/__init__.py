@@ -1,0 +1,1 @@
+"""Trees of computations, and the plans of tasks; dask is unknown here."""

@@ -1,0 +1,410 @@
+"""Trees that the engine can compute: pixels of sources, a view, and one last step."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, Final
+
+from dask_tiled.engine.reductions import SUM, Reduction
+from dask_tiled.engine.tile_jobs import MapTiles
+from dask_tiled.model.indexing import Cut, cut_chunks
+from dask_tiled.plans.last_steps import (
+    Contraction,
+    LastStep,
+    added,
+    applied_before,
+    binning_of,
+    histogram_of,
+    swapped,
+    transposed,
+)
+from dask_tiled.plans.operands import Beside, is_other_array
+from dask_tiled.plans.recipes import Apply, Expression, Recipe, cut
+from dask_tiled.plans.tasks import ChunkJob, Label, run_job
+from dask_tiled.plans.tree import (
+    Argument,
+    Bin,
+    Call,
+    Contract,
+    Histogram,
+    Labelled,
+    Node,
+    OfChunks,
+    Read,
+    Reduce,
+    Reshape,
+    Slice,
+    TileFunction,
+    Transpose,
+)
+from dask_tiled.plans.views import View
+from dask_tiled.reading.reader import Source
+from dask_tiled.tiling.bases import Chunks, Grid
+
+COUNTED = "-chunks"
+"""Suffix of the layer keyed by chunk number, for histograms."""
+Annotated = tuple[Mapping[str, object], ...]
+"""Annotations of several layers, which the graph merges."""
+Why = str
+"""Reason why a layer is left to dask."""
+LATER: Final = "its input is a result, or was computed by dask"
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A layer that the engine can compute."""
+
+    name: str
+    """Name of the resulting layer."""
+    tree: Node
+    """Tree of the layer."""
+    expression: Expression
+    chunks: Chunks
+    """Chunks of the sources."""
+    grid: Grid
+    view: View
+    labels: tuple[Label, ...]
+    """Labels of the view's axes in the layer."""
+    output: tuple[Label, ...]
+    """Labels of the result."""
+    annotated: Annotated
+    """Annotations of the layers that are merged."""
+    step: LastStep | None = None
+    new_axes: Mapping[Label, int] = field(default_factory=dict)
+    """Numbers of chunks of axes that the view lacks."""
+    obstacle: Why | None = None
+    """Why tasks compute from all pixels of a chunk at once, with NumPy; None on tiles."""
+
+    def but(self, **changes: Any) -> Known:
+        """Return a copy with other values, as ``dataclasses.replace`` does, which takes long."""
+        made = object.__new__(Known)
+        vars(made).update(vars(self) | changes)
+        if not changes.keys().isdisjoint(("expression", "view", "step")):
+            vars(made).pop("recipe", None)
+        return made
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """Recipe for tasks."""
+        return Recipe(self.expression, self.view, self.source.layout.nav_ndim, self.step)
+
+    @property
+    def source(self) -> Source:
+        """One of the sources; all have the same axes."""
+        node = self.expression
+        while isinstance(node, Apply):
+            node = next(x for x in node.operands if isinstance(x, Apply | Source))
+        return node
+
+    @property
+    def reduction(self) -> Reduction | None:
+        """The reduction that begins with the last step, or None."""
+        done = self.step and self.step.done
+        return done if isinstance(done, Reduction) else None
+
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """Axes of the view that the last step reduces to length 1."""
+        return () if self.step is None else self.step.done.axes
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the layer only reads pixels."""
+        return self.step is None and isinstance(self.expression, Source)
+
+    @property
+    def needs_ending(self) -> bool:
+        """Whether only the engine can combine the results."""
+        return self.reduction is not None and self.reduction.row.finds_place
+
+    @property
+    def is_as_read(self) -> bool:
+        """Whether the axes equal those of the sources."""
+        return self.view == View.of(len(self.chunks))
+
+    @property
+    def places(self) -> tuple[Label, ...]:
+        """Labels of the axes of the sources."""
+        return tuple(self.labels[place] for place in self.view.places)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the view."""
+        return self.view.shape(self.grid.shape)
+
+    @property
+    def shown_chunks(self) -> Chunks:
+        """Chunks of the view."""
+        found = self.view.chunks(self.chunks)
+        assert found is not None  # noqa: S101 - or it would not be known
+        return found
+
+    @property
+    def result_chunks(self) -> Chunks:
+        """Chunks of the result, with the lengths that reduced axes had."""
+        of_pixels = dict(zip(self.labels, self.shown_chunks, strict=True))
+        own, ndim = self.tree.chunks or (), len(self.output)
+        return tuple(
+            of_pixels[axis] if axis in of_pixels else own[k - ndim]
+            for k, axis in enumerate(self.output)
+        )
+
+    @property
+    def made_chunks(self) -> Chunks | None:
+        """Chunks of the result; None for the first step of a reduction."""
+        if self.step is None:
+            return self.shown_chunks
+        done = self.step.done
+        if isinstance(done, ChunkJob):
+            mapped = isinstance(done.job, MapTiles) and done.job.sig_shape is None
+            return self.shown_chunks if mapped else None
+        # Only after binning do two axes share a label: the bins, and the pixels in each.
+        return self.shown_chunks[::2] if len({*self.labels}) < len(self.labels) else None
+
+    def shown(self, view: View | None, labels: tuple[Label, ...]) -> Known | Why:
+        """Change the view, if each chunk of the sources stays one chunk."""
+        if view is None or view.chunks(self.chunks) is None or (self.chunks and not labels):
+            return "the new axes would split or merge the chunks of the file"
+        return self.but(view=view, labels=labels, output=labels)
+
+
+def known_trees(
+    trees: Mapping[str, Node], numpy: Callable[[], Collection[str]]
+) -> dict[str, Known | Why]:
+    """Return what the engine computes of opened arrays, by layer.
+
+    Other layers on opened arrays have a reason instead; layers without opened arrays are left out.
+    ``numpy`` returns the layers that consist of NumPy arrays, which may be operands.
+    """
+    known: dict[str, Known | Why] = {}
+    for name, tree in trees.items():
+        match tree:
+            case Read():
+                found: Known | Why = known_pixels(tree)
+            case _ if all(x.name not in known for x in tree.inner):
+                continue
+            case _ if not any(map(_as_pixels, (known.get(x.name) for x in tree.inner))):
+                found = LATER
+            case Call() | Contract():
+                found = _of_chunks(tree, known, numpy)
+            case _:
+                one = _as_pixels(known.get(tree.inner[0].name))
+                found = _of_one(tree, one) if one else _no_kernel(tree)
+        if isinstance(found, Known) and found.step is None and found.shown_chunks != tree.chunks:
+            found = "dask uses other chunks"  # otherwise the chunks of the result change
+        key = name + COUNTED if isinstance(tree, Histogram) else name
+        if key == name or key not in trees:
+            known[key] = found.but(name=key, tree=tree) if isinstance(found, Known) else found
+    return known
+
+
+def known_pixels(tree: Read) -> Known:
+    """Return the pixels of an opened array."""
+    assert tree.chunks is not None  # noqa: S101 - arrays that are read have known chunks
+    labels = tuple(range(len(tree.chunks)))
+    shown = View.of(len(labels)), labels, labels, _annotated((tree.annotations,))
+    return Known(tree.name, tree, tree.source, tree.chunks, tree.grid, *shown)
+
+
+def _annotated(*several: Annotated) -> Annotated:
+    """Join annotations; of equal objects, the last one counts."""
+    later = {id(one): one for some in reversed(several) for one in reversed(some) if one}
+    return (*reversed(later.values()),)
+
+
+def _as_pixels(one: Known | Why | None) -> Known | None:
+    """Return a computation of pixels; None after a last step."""
+    return one if isinstance(one, Known) and one.step is None else None
+
+
+def _no_kernel(tree: Node) -> Why:
+    return f"no kernel for {tree.words}"
+
+
+def _of_one(tree: Node, one: Known) -> Known | Why:  # noqa: PLR0911 - one return per kind of node
+    """Return the computation of a node with one input, or the reason against it."""
+    one = one.but(annotated=_annotated(one.annotated, (tree.annotations,)))
+    axes = tuple(range(len(one.view.shown)))
+    match tree:
+        case TileFunction() if one.is_as_read:
+            step = LastStep(tree.job, partial(run_job, job=tree.job))
+            one = one.but(labels=tree.labels, output=tree.output, step=step)
+            return one.but(new_axes=tree.new_axes)
+        case Labelled():
+            return one.shown(one.view, axes)
+        case Transpose():
+            shown = tuple(one.view.shown[k] for k in tree.order)
+            return one.shown(one.view._replace(shown=shown), axes)
+        case Slice():
+            return _slice(tree, one)
+        case Reshape():
+            assert tree.chunks is not None  # noqa: S101 - a reshaped array has chunks
+            view = one.view.reshaped(one.view.sizes(one.grid.shape), tree.shape)
+            return one.shown(view, tuple(range(len(tree.chunks))))
+        case Reduce(step=LastStep() as step):
+            ends = {part.axis for axis in tree.axes for part in one.view.shown[axis]}
+            found = _prepared(one.but(labels=tree.labels, output=tree.output, step=step))
+            flipped = found.needs_ending and ends & one.view.flipped
+            return "argmin or argmax along a reversed axis" if flipped else found
+        case Bin():
+            return _bin(tree, one)
+        case Histogram():
+            step = histogram_of(tree.bins, len(axes))
+            return one.but(labels=axes, output=axes, step=step)
+        case _:
+            return _no_kernel(tree)
+
+
+def _prepared(one: Known) -> Known:
+    """Apply the transformations that a reduction's row needs first."""
+    for function, kwargs in [] if one.reduction is None else applied_before(one.reduction.row):
+        one = one.but(expression=Apply(function, kwargs, (one.expression,)))
+    return one
+
+
+def _slice(tree: Slice, one: Known) -> Known | Why:
+    """Push a slice down to the sources."""
+    found = cut_pixels(one, tree.cuts)
+    if not isinstance(found, Known):
+        return found
+    shown = list(found.view.shown)
+    for k in tree.new:
+        shown.insert(k, ())
+    return found.shown(found.view._replace(shown=tuple(shown)), tuple(range(len(shown))))
+
+
+def _of_chunks(
+    tree: OfChunks, known: Mapping[str, Known | Why], numpy: Callable[[], Collection[str]]
+) -> Known | Why:
+    """Return an elementwise computation or a contraction, or the reason against it."""
+    if isinstance(tree, Call) and not tree.on_tiles:
+        return _no_kernel(tree)
+    found = _operands(tree, known, numpy)
+    if not isinstance(found, tuple):
+        return found
+    one, operands = found
+    one = one.but(output=tree.labels, new_axes=tree.new_axes)
+    if isinstance(tree, Contract):
+        return _contraction(tree, one, operands)
+    further = any(isinstance(x, Beside) and x.has_further for x in operands)
+    if further or one.labels != tree.labels:
+        return "the result has other axes than the pixels"
+    return one.but(expression=Apply(tree.function, tree.kwargs, operands))
+
+
+def _operands(
+    tree: OfChunks, known: Mapping[str, Known | Why], numpy: Callable[[], Collection[str]]
+) -> tuple[Known, tuple[object, ...]] | Why:
+    """Return the operands of a node: pixels of equal axes and chunks, other arrays, values.
+
+    The first pixels get the annotations of all.
+    """
+    given = [known.get(x.value.name) if x.labels is not None else None for x in tree.arguments]
+    inner = [*map(_as_pixels, given)]
+    pixels = [*filter(None, inner)]
+    labels = tree.arguments[inner.index(pixels[0])].labels or ()
+    annotated = _annotated((tree.annotations,), *(x.annotated for x in pixels))
+    first = pixels[0].but(labels=labels, annotated=annotated)
+    operands: list[object] = []
+    for one, x in zip(inner, tree.arguments, strict=True):
+        if one is not None:
+            same = first.labels, first.chunks, first.view
+            if (x.labels, one.chunks, one.view) != same:
+                return "the operands have different chunks or axes"
+            operands.append(one.expression)
+        elif x.labels is None:
+            if is_other_array(x.value):
+                return "an operand is not a NumPy array"
+            operands.append(x.value)
+        else:
+            beside = _beside(x, first) if x.value.name in numpy() else None
+            if beside is None:
+                return "an operand is not a NumPy array, or would be broadcast against the pixels"
+            operands.append(beside)
+    return first, tuple(operands)
+
+
+def _beside(given: Argument, first: Known) -> Beside | None:
+    """Return an operand that broadcasts to the pixels; None if it may be longer."""
+    labels = given.labels or ()
+    axes = [first.labels.index(x) if x in first.labels else None for x in labels]
+    unknown = any(
+        n > 1 if axis is None else first.shape[axis] == 1 or not first.view.shown[axis]
+        for axis, n in zip(axes, given.numblocks, strict=True)
+    )
+    if unknown or len({*labels}) < len(labels):
+        return None
+    spans = tuple(() if axis is None else first.view.spans(axis) for axis in axes)
+    return Beside(given.value.name, spans, given.numblocks, (None,) * len(axes))
+
+
+def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Known | Why:
+    """Return a contraction of pixels with another array.
+
+    Over whole frames it is a matrix product; otherwise, products are computed and then summed.
+    """
+    out, is_second = tree.labels, operands[1] is one.expression
+    weights, given = operands[0 if is_second else 1], tree.arguments[0 if is_second else 1]
+    if not isinstance(weights, Beside):
+        return "both operands of a product are read from files"
+    index = given.labels or ()
+    labels = one.labels + tuple(x for x in index if x not in one.labels)
+    unique = len({*labels}) == len(labels) == len(out) and len({*index}) == len(index)
+    if not unique or {*labels} != {*out}:
+        return "a product repeats or drops axes"
+    gone = tuple(axis for axis, label in enumerate(one.labels) if label in tree.gone)
+    order = tuple(map(labels.index, out))
+    as_dask = partial(transposed, order=order)
+    parts = [part for axis in gone for part in one.view.shown[axis]]
+    nav_ndim = one.source.layout.nav_ndim
+    whole = {*parts} == {part for part in one.view.parts if part.axis >= nav_ndim}
+    if parts and whole and {*tree.gone} <= {*index}:
+        kwargs = dict(tree.kwargs)
+        if "axes" in kwargs:  # dask misplaces the axes of the result if these are negative
+            first = tree.arguments[0].labels or ()
+            kwargs["axes"] = tuple(map(first.index, tree.gone)), kwargs["axes"][1]
+        plain = partial(tree.function, **kwargs)
+        plain = partial(swapped, function=plain) if is_second else plain
+        return one.but(step=LastStep(Contraction(weights, gone), plain, as_dask))
+    if not gone or weights.has_further:
+        return "no kernel for products with further axes over parts of frames"
+    step = LastStep(Reduction(SUM, gone, None), partial(added, gone=gone, order=order), as_dask)
+    return one.but(expression=Apply(operator.mul, {}, operands), step=step)
+
+
+def cut_pixels(one: Known, cuts: Sequence[Cut]) -> Known | Why:
+    """Apply cuts to the sources, the operands and the view."""
+    found = one.view.cut(cuts, one.grid.shape)
+    expression = None if found is None else cut(one.expression, found[0], one.grid.shape)
+    if found is None or expression is None:
+        return "slices a split axis, or an operand of several chunks"
+    of, view = found
+    chunks = tuple(cut_chunks(axis, x) for axis, x in zip(one.chunks, of, strict=True) if x.kept)
+    labels = tuple(range(len(view.shown)))
+    one = one.but(expression=expression, chunks=chunks, grid=Grid.of(chunks))
+    return one.but(view=view, labels=labels, output=labels)
+
+
+def _bin(tree: Bin, one: Known) -> Known | Why:
+    """Return a binning of neighbours: axes are split, and the inner parts reduced."""
+    ndim = len(tree.by)
+    step = binning_of(tree.function, tree.kwargs, ndim)
+    if step is None:
+        return _no_kernel(tree)
+    found: Known | Why = one
+    if tree.trims:
+        ends = [Cut(0, 1, n - n % k) for n, k in zip(one.shape, tree.by, strict=True)]
+        found = cut_pixels(one, ends)
+    if isinstance(found, Known):
+        sizes = found.view.sizes(found.grid.shape)
+        pairs = [n for size, k in zip(found.shape, tree.by, strict=True) for n in (size // k, k)]
+        labels = tuple(k // 2 for k in range(2 * ndim))
+        found = found.shown(found.view.reshaped(sizes, pairs), labels)
+    if not isinstance(found, Known):
+        return found
+    if found.shown_chunks[::2] != tree.chunks:
+        return "chunks are not multiples of the bins"
+    return found.but(step=step, output=labels[::2])

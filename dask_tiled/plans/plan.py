@@ -1,0 +1,282 @@
+"""Plans: the work of tasks on opened arrays, and the layers left to dask."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from dask_tiled.engine.expressions import in_order
+from dask_tiled.engine.reductions import SUM
+from dask_tiled.model.decoders import EventDecoder
+from dask_tiled.model.indexing import Array
+from dask_tiled.model.layout import Layout
+from dask_tiled.model.paths import is_url
+from dask_tiled.plans.last_steps import LastStep
+from dask_tiled.plans.lowering import Known, Why
+from dask_tiled.plans.recipes import Recipes
+from dask_tiled.plans.tasks import ChunkJob, run_job
+from dask_tiled.plans.tree import Node
+from dask_tiled.plans.views import Span
+from dask_tiled.reading.reader import Source
+from dask_tiled.tiling.bases import Chunks, Grid, ceil_div, even_size, split
+
+MOST_CHUNKS = 10_000
+"""Maximum number of chunks that are reduced in one task each, if chunks can be merged."""
+MOST_FRAMES = 1 << 20
+"""Maximum number of frames of events summed in one task: each takes memory, with events or not."""
+LEAST_BYTES = 4 << 20
+"""Minimum number of bytes of a chunk with a task of its own: reading them takes as long as the
+task itself."""
+LEAST_DEPTH = 64
+"""Minimum number of pixels of a chunk per result, if chunks can be cut across: combining the
+results of fewer takes longer than a tenth of the reading."""
+LEAST_RUN = 1 << 18
+"""Minimum number of bytes of a frame, or of neighbouring ones, in a chunk that is cut across."""
+ENOUGH_CHUNKS = 16
+"""Number of chunks that are as good as more."""
+PART_BYTES = 32 << 20
+"""Bytes of a part of a chunk that is only cut: several tasks combine its results, and ``malloc``
+reuses their memory. Also the largest merged chunk that a task computes whole."""
+MOST_FILES = 8
+"""Maximum number of files whose chunks are cut across: each task reads all of them."""
+LEAST_EVENT_BYTES = 16 << 20
+"""Like ``LEAST_BYTES``, of events: tasks decode the pieces at their bounds twice."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Work on one set of chunks: a task reads a chunk once, and computes all parts from it."""
+
+    parts: tuple[Known, ...]
+    pixels: str | None
+    """Layer that reads the pixels, if they are needed elsewhere."""
+
+    def __str__(self) -> str:
+        """Return the plan as text: the chunks, and below them the tree of each part on tiles."""
+        chunks = self.parts[0].chunks
+        count, largest = math.prod(map(len, chunks)), tuple(max(axis, default=0) for axis in chunks)
+        lines = [f"{count} task{'s' * (count != 1)}, for chunks of {largest} pixels:"]
+        trees = (str(part.tree) for part in self.parts if part.obstacle is None)
+        lines += [f"  {line}" for tree in trees for line in tree.splitlines()]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False)
+class Needed:
+    """Requirements of the layers that are wanted."""
+
+    parts: dict[str, Known]
+    """Computations of the engine, by layer."""
+    kept: list[str]
+    """Layers that are kept."""
+    dependencies: dict[str, set[str]]
+
+
+def needed(
+    wanted: Collection[str],
+    known: Mapping[str, Known],
+    ends: Mapping[str, str],
+    dependencies: Mapping[str, set[str]],
+) -> Needed:
+    """Collect the computations and the kept layers that are needed, with their dependencies.
+
+    ``ends`` maps the layers that end reductions to those that begin them.
+    """
+    waiting = list(wanted)
+    found = Needed({}, [], {})
+    while waiting:
+        name = waiting.pop()
+        if name in found.dependencies:
+            continue
+        if name in ends:
+            found.dependencies[name] = {ends[name]}
+        elif name in known and not known[name].is_read:
+            found.parts[name] = known[name]
+            found.dependencies[name] = {x.name for x in known[name].recipe.beside}
+        else:
+            found.kept.append(name)
+            found.dependencies[name] = {*dependencies[name]}
+        waiting += found.dependencies[name]
+    return found
+
+
+def obstacle(part: Known, trees: Mapping[str, Node]) -> Why | None:
+    """Return why tasks compute from all pixels of a chunk at once; None if they work on tiles.
+
+    The largest chunk counts. ``trees`` describe the operands; what dask did not annotate is no
+    obstacle.
+    """
+    largest = tuple(axis.index(max(axis)) for axis in part.chunks)
+    blocks = list[Array]()
+    for beside in part.recipe.beside:
+        tree = trees.get(beside.name)
+        if tree is None or tree.chunks is None or tree.dtype is None:
+            return None
+        shape = tuple(
+            axis[largest[along_of(spans, part.chunks)] if len(axis) > 1 and spans else 0]
+            for axis, spans in zip(tree.chunks, beside.spans, strict=True)
+        )
+        blocks.append(np.broadcast_to(np.zeros((), tree.dtype), shape))
+    return Recipes([part.recipe], part.grid).obstacle(largest, blocks)
+
+
+def along_of(spans: Sequence[Span], chunks: Chunks) -> int:
+    """Return the axis of the pixels whose chunks those of an operand's axis follow."""
+    return max((span.axis for span in spans), key=lambda axis: len(chunks[axis]))
+
+
+def in_fewer_chunks(parts: Mapping[str, Known], unseen: Collection[str]) -> dict[str, Known]:
+    """Merge the chunks of parts whose later steps are known, along axes that all of them reduce.
+
+    ``unseen`` results, which are concatenated at once, allow it along any axis. If all are unseen,
+    and profit, their chunks are cut across.
+    """
+    axes = {*range(min((len(x.chunks) for x in parts.values()), default=0))}
+    for name, part in parts.items():
+        beside = any(n > 1 for x in part.recipe.beside for n in x.numblocks)
+        if beside or _takes_whole_chunks(part):
+            return {**parts}
+        if name not in unseen:
+            left = {*range(len(part.labels))} - {*part.gone}
+            axes -= {x.axis for place in left for x in part.view.shown[place]}
+    most = max(map(_most_chunks, parts.values()), default=1)
+    merged = {name: _merged(part, axes, most) for name, part in parts.items()}
+    across = {_across(part) for part in merged.values()} if parts.keys() <= {*unseen} else set()
+    chunks = across.pop() if len(across) == 1 else None
+    if chunks is not None:
+        merged = {name: _in_chunks(part, chunks) for name, part in merged.items()}
+    return merged if all(map(_fits, merged.values())) else {**parts}
+
+
+def _fits(part: Known) -> bool:
+    """Return whether tasks work on tiles, or take the memory of small chunks only."""
+    nbytes = math.prod(map(max, part.chunks)) * part.source.dtype.itemsize
+    return part.obstacle is None or nbytes <= PART_BYTES
+
+
+def _takes_whole_chunks(part: Known) -> bool:
+    """Return whether a user's function asks for the chunks as they are."""
+    done = part.step and part.step.done
+    return isinstance(done, ChunkJob) and done.job.request.by == "chunk"
+
+
+def _across(part: Known) -> Chunks | None:
+    """Return chunks that have all positions along the reduced axes, and fewer along another.
+
+    The other one is a navigation axis or, for a series of frames, their first. None where results
+    are much smaller than chunks, or where the file or the operands cannot be cut so. Where the
+    order of combining changes bits, chunks are only cut.
+    """
+    source, view, chunks = part.source, part.view, list(part.chunks)
+    axes = () if part.reduction is None else part.reduction.axes
+    gone = {x.axis for place in axes for x in view.shown[place]}
+    left = {x.axis for k, parts in enumerate(view.shown) if k not in axes for x in parts}
+    beside = {span.axis for x in part.recipe.beside for spans in x.spans for span in spans}
+    nav_ndim, free = source.layout.nav_ndim, left - gone - beside - view.flipped
+    along = {k for k in free if k < nav_ndim} or free & {nav_ndim} - {len(chunks) - 1}
+    count = math.prod(len(chunks[axis]) for axis in gone)
+    many = math.prod(max(chunks[axis], default=0) for axis in gone) >= LEAST_DEPTH
+    slow = takes_time(source) or source.layout.is_sparse or len(source.layout.files) > MOST_FILES
+    if many or slow or count < 2 or gone & left or not along:
+        return None
+    if _is_exact(part):
+        for axis in gone:
+            chunks[axis] = (sum(chunks[axis]),)
+    else:
+        count = math.prod(map(max, chunks)) * source.dtype.itemsize // PART_BYTES
+    if count < 2:
+        return None
+    axis = max(along, key=lambda k: sum(chunks[k]))
+    least = ceil_div(LEAST_RUN, math.prod(part.grid.shape[axis + 1 :]) * source.dtype.itemsize)
+    length, size = sum(chunks[axis]), max(least, ceil_div(max(chunks[axis]), count))
+    chunks[axis] = split(length, even_size(length, size))
+    few = len(chunks[axis]) < min(count, ENOUGH_CHUNKS)
+    return None if few or view.chunks(tuple(chunks)) is None else tuple(chunks)
+
+
+def _is_exact(part: Known) -> bool:
+    """Return whether the order in which pixels are combined cannot change a bit of the result."""
+    reduction, pixel = part.reduction, part.source.dtype
+    if reduction is None or reduction.row.ufunc not in {np.add, np.multiply}:
+        return reduction is not None
+    if not reduction.row.is_ufunc or reduction.dtype is None:
+        return False
+    counts = isinstance(part.expression, Source) and pixel.kind in "biu" and pixel.itemsize <= 4
+    adds = counts and reduction.dtype == np.float64 and reduction.row.ufunc is np.add
+    return adds or reduction.dtype.kind in "iu"
+
+
+def _merged(part: Known, axes: set[int], most: int) -> Known:
+    """Merge consecutive chunks of a part along some axes, to at most ``most`` chunks."""
+    chunks = list(part.chunks)
+    for axis in sorted(axes, reverse=True):
+        by = -(-math.prod(map(len, chunks)) // most)
+        some = chunks[axis]
+        chunks[axis] = tuple(sum(some[k : k + by]) for k in range(0, len(some), by))
+    return _in_chunks(part, tuple(chunks))
+
+
+def _in_chunks(part: Known, chunks: Chunks) -> Known:
+    grid, step = Grid.of(chunks), part.step
+    if step is not None and isinstance(step.done, ChunkJob) and chunks != part.chunks:
+        job = step.done.on(grid)
+        part = part.but(step=LastStep(job, partial(run_job, job=job)))
+    return part.but(chunks=chunks, grid=grid)
+
+
+def _most_chunks(known: Known) -> int:
+    """Return the number of tasks up to which reductions of a source gain from more tasks."""
+    source, reduction = known.source, known.reduction
+    if source.layout.is_sparse and reduction is not None and reduction.row is SUM:
+        frames = math.prod(known.grid.shape[: source.layout.nav_ndim])
+        return max(1, _event_tasks(source.layout), frames // MOST_FRAMES)
+    is_job = known.step is not None and isinstance(known.step.done, ChunkJob)
+    if takes_time(source) or is_job:  # functions of users may take long
+        return MOST_CHUNKS
+    nbytes = math.prod(known.grid.shape) * source.dtype.itemsize
+    return min(MOST_CHUNKS, max(1, nbytes // LEAST_BYTES))
+
+
+def _event_tasks(layout: Layout) -> int:
+    """Return the number of tasks that sum events, each of which decodes all pieces it meets.
+
+    Pieces that have events of all frames are decoded once.
+    """
+    tasks = layout.pieces.stored // LEAST_EVENT_BYTES
+    if any(isinstance(decoder, EventDecoder) and decoder.index for decoder in layout.decoders):
+        return tasks  # the frames of the pieces are not known yet
+    length = max(1.0, layout.pieces.column("shape").mean())
+    return min(tasks, int(layout.n_frames / length))
+
+
+def takes_time(source: Source) -> bool:
+    """Return whether reading costs more than copying bytes: compressed or remote pixels."""
+    return source.layout.has_blocks or is_url(source.layout.files[0].path)
+
+
+def plans_of(
+    parts: Mapping[str, Known], reads: Mapping[str, Known], dependencies: Mapping[str, set[str]]
+) -> Iterator[Plan]:
+    """Group the parts that read the same chunks, and do not depend on each other.
+
+    ``reads`` are kept layers that read pixels.
+    """
+    stages: dict[str, int] = {}
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for name in in_order(dependencies, lambda x: dependencies.get(x, ()), str):
+        below = max((stages[x] for x in dependencies[name]), default=0)
+        stages[name] = below + (name in parts or name in reads)
+        if name not in reads and name not in parts:
+            continue
+        one = reads.get(name) or parts[name]
+        sources = one.recipe.sources
+        company = tuple(sorted(sources)) if len(sources) == 1 else name
+        groups.setdefault((company, one.chunks, stages[name]), []).append(name)
+    for names in groups.values():
+        some = tuple(parts[name] for name in names if name in parts)
+        if some:
+            yield Plan(some, next((name for name in names if name in reads), None))

@@ -1,0 +1,512 @@
+"""Recipes: computations of a chunk of opened arrays, in vectors if primitives exist."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain, starmap
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from dask_tiled.engine.evaluation import Computation, contracted
+from dask_tiled.engine.expressions import Cast, Operand, Pixels, UfuncCall, in_order, node_of
+from dask_tiled.engine.folding import Fold
+from dask_tiled.engine.jobs import Chunk
+from dask_tiled.engine.programs import Program, compiled
+from dask_tiled.engine.reductions import Aggregation, Reduction
+from dask_tiled.engine.run import FedSink, Why, begin, fold_for, obstacle, run
+from dask_tiled.model.indexing import Array, Box, Cut
+from dask_tiled.plans.last_steps import Contraction, LastStep
+from dask_tiled.plans.operands import Beside
+from dask_tiled.plans.tasks import Block, ChunkJob, Function, Kwargs, Nested, like_numpy, pixels_in
+from dask_tiled.plans.tree import name_of
+from dask_tiled.plans.views import View
+from dask_tiled.reading.reader import LARGE_BYTES, Source
+from dask_tiled.tiling.bases import Grid
+
+STEP_BYTES, SOURCE_BYTES = 100, 500
+"""Approximate bytes of a step of a recipe, and of a source without its arrays."""
+
+
+class Apply:
+    """A call of a function, as in dask, on expressions, other arrays and values."""
+
+    __slots__ = ("function", "kwargs", "operands")
+
+    def __init__(self, function: Function, kwargs: Kwargs, operands: tuple[object, ...]) -> None:
+        self.function = function
+        self.kwargs = kwargs
+        self.operands = operands
+        """Expressions, other arrays, and values."""
+
+
+Expression = Apply | Source
+"""Pixels of opened arrays, and elementwise computations on them."""
+
+
+def nodes_of(expression: Expression) -> Iterator[Expression]:
+    """Yield the nodes of an expression in topological order."""
+    return in_order([expression], _inner, id)
+
+
+def _inner(node: Expression) -> list[Expression]:
+    operands = node.operands if isinstance(node, Apply) else ()
+    return [x for x in operands if isinstance(x, Expression)]
+
+
+def cut(expression: Expression, cuts: Sequence[Cut], sizes: Sequence[int]) -> Expression | None:
+    """Push a cut down to the sources and operands of an expression; None if not possible."""
+    made: dict[int, Expression] = {}
+    for node in nodes_of(expression):
+        if isinstance(node, Source):
+            made[id(node)] = node.cut(cuts)
+            continue
+        operands = [made.get(id(x), x) for x in node.operands]
+        for k, x in enumerate(operands):
+            if isinstance(x, Beside):
+                operands[k] = x.cut(cuts, sizes)
+                if operands[k] is None:
+                    return None
+        made[id(node)] = Apply(node.function, node.kwargs, tuple(operands))
+    return made[id(expression)]
+
+
+Room = Callable[[np.dtype], Array | None]
+"""Returns C-contiguous memory for pixels of a dtype, or None."""
+Result = object
+"""Result of a dask function: an array, a scalar, or several arrays by name."""
+End = Callable[[Array], Result]
+"""Converts the result of a sink to that of dask's function."""
+Made = TypeVar("Made")
+
+
+class Recipe:
+    """Computation on the pixels of a chunk, and their reduction.
+
+    The dtypes of operands are only known in a task: programs are compiled then. Chunks of one shape
+    share what does not depend on their places.
+    """
+
+    def __init__(
+        self, expression: Expression, view: View, nav_ndim: int, last: LastStep | None
+    ) -> None:
+        self._nodes = [*nodes_of(expression)]
+        self._view = view
+        self._nav_ndim = nav_ndim
+        self._last = last
+        operands = chain(*(node.operands for node in self._nodes if isinstance(node, Apply)))
+        beside = dict.fromkeys(x for x in operands if isinstance(x, Beside))
+        self._numbers = {x: number for number, x in enumerate(beside)}
+        self.beside = tuple(beside)
+        if last is not None and isinstance(last.done, Contraction):
+            self.beside += (last.done.weights,)
+        self._outlines: dict[tuple[tuple[int, ...], tuple[np.dtype, ...]], Outline | Why] = {}
+
+    @property
+    def read_sources(self) -> list[Source]:
+        """Sources that NumPy reads completely, repeated as they occur."""
+        return [node for node in self._nodes if isinstance(node, Source)]
+
+    @property
+    def reduces(self) -> bool:
+        """Whether the recipe has a last step."""
+        return self._last is not None
+
+    def widths(self, operands: Sequence[Array]) -> list[int]:
+        """Return the bytes per pixel of each node, in the order that NumPy computes them."""
+        found = list[int]()
+        beside = [np.ones((1,) * x.ndim, x.dtype) for x in operands]
+        ndim = len(self._view.parts)
+
+        def noted(made: Any) -> Any:
+            found.append(made.dtype.itemsize)
+            return made
+
+        with np.errstate(all="ignore"):
+            self._value(
+                lambda source: noted(np.ones((1,) * ndim, source.dtype)),
+                lambda function, kwargs, x: noted(function(*x, **kwargs)),
+                beside,
+            )
+        return found
+
+    @property
+    def sources(self) -> set[str]:
+        """Tokens of all sources."""
+        return {source.token for source in self.read_sources}
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the recipe is too large to be a part of every task."""
+        nbytes = sum(SOURCE_BYTES + source.nbytes for source in self.read_sources)
+        if self._last is not None and isinstance(self._last.done, ChunkJob):
+            nbytes += self._last.done.nbytes
+        return STEP_BYTES * len(self._nodes) + nbytes > LARGE_BYTES
+
+    def _value(
+        self,
+        read: Callable[[Source], Made],
+        call: Callable[[Function, Kwargs, list[object]], Made | None],
+        beside: Sequence[Any],
+    ) -> Made | None:
+        """Evaluate the nodes in order; return None if one of them is None."""
+        made: dict[int, Made] = {}
+        last = {id(x): node for node in self._nodes for x in _inner(node)}
+        for node in self._nodes:
+            if isinstance(node, Source):
+                found: Made | None = read(node)
+            else:
+                given = [
+                    beside[self._numbers[x]] if isinstance(x, Beside) else made.get(id(x), x)
+                    for x in node.operands
+                ]
+                found = call(node.function, node.kwargs, given)
+                for x in {id(x) for x in _inner(node) if last[id(x)] is node}:
+                    del made[x]
+            if found is None:
+                return None
+            made[id(node)] = found
+        return found
+
+    @property
+    def words(self) -> str:
+        """Short text of the last operation."""
+        done, node = self._last and self._last.done, self._nodes[-1]
+        if isinstance(done, Reduction):
+            return done.row.name
+        if done is not None:
+            return "products" if isinstance(done, Contraction) else "function of tiles"
+        return name_of(node.function) if isinstance(node, Apply) else "read"
+
+    def outline(self, shape: tuple[int, ...], operands: Sequence[Array]) -> Outline | Why:
+        """Return the outline of chunks of a shape; the reason if the engine has no program."""
+        key = shape, tuple(block.dtype for block in operands)
+        if key not in self._outlines:
+            self._outlines[key] = self._outline(*key)
+        return self._outlines[key]
+
+    def _outline(self, shape: tuple[int, ...], dtypes: tuple[np.dtype, ...]) -> Outline | Why:
+        program, reduction = self._program(dtypes), self._last and self._last.done
+        if not isinstance(program, Program):
+            return program
+        axes_of = tuple(part.axis for part in self._view.parts)
+        nav_ndim = sum(axis < self._nav_ndim for axis in axes_of)
+        values, reduced, fold = Computation(program, (), shape, axes_of, nav_ndim), None, None
+        if isinstance(reduction, Reduction):
+            numbers = self._view.numbers
+            axes = tuple(number for axis in reduction.axes for number in numbers[axis])
+            reduction = replace(reduction, axes=axes).of(values.dtype)
+            if not reduction.casts_first(values.dtype):
+                reduced = replace(values, end=reduction)
+                fold = fold_for(reduced, self._nav_ndim)
+        return Outline(values, reduced, fold)
+
+    def _program(self, dtypes: tuple[np.dtype, ...]) -> Program | Why:
+        missing = list[Why]()
+
+        def node(function: Function, kwargs: Kwargs, operands: Sequence[object]) -> Pixels | None:
+            found = node_of(function, kwargs, operands)
+            if found is None:
+                missing.append(_no_kernel(function, operands))
+            return found
+
+        root = self._value(lambda source: source, node, [*starmap(Operand, enumerate(dtypes))])
+        last = self._last and self._last.done
+        if not isinstance(root, Source | UfuncCall):
+            return missing[0] if missing else "the result is a number"
+        if isinstance(last, Reduction):
+            last = last.of(root.dtype)
+            if last.dtype and last.row.is_ufunc and last.casts_first(root.dtype):
+                root = UfuncCall(Cast(last.dtype), (root,), last.dtype)
+        return compiled(root)
+
+    def make(self, block_id: Block, blocks: Sequence[Array], found: Array) -> Result:
+        """Return the result of dask's function, computed from all pixels of a chunk."""
+        found = self._view.show(found)
+        if self._last is None:
+            return like_numpy(found)
+        if isinstance(self._last.done, Contraction):
+            return self._last.plain(found, blocks[-1])
+        given = {"block_id": block_id} if isinstance(self._last.done, ChunkJob) else {}
+        return self._last.plain(found, **given)
+
+    def operands(
+        self, box: Box, blocks: Sequence[Array]
+    ) -> tuple[tuple[Array, ...], tuple[int, ...]]:
+        """Return the chunks of operands, weights last, and the shape of the pixels."""
+        sizes = self._view.sizes([b - a for a, b in box])
+        found = (one.block(block, sizes) for one, block in zip(self.beside, blocks, strict=True))
+        return tuple(found), tuple(sizes.values())
+
+    def pixels(
+        self, box: Box, shape: tuple[int, ...], operands: Sequence[Array], pixels: Array | None
+    ) -> Array:
+        """Compute all pixels of a chunk at once, as dask would."""
+
+        def read(source: Source) -> Array:
+            return (pixels_in(source, box) if pixels is None else pixels).reshape(shape)
+
+        found = self._value(read, lambda function, kwargs, x: function(*x, **kwargs), operands)
+        assert found is not None  # noqa: S101 - chunk functions return arrays
+        return found
+
+    def begin(self, one: Begun, room: Room | None) -> Begun:
+        """Begin to compute a chunk that has pixels.
+
+        ``room`` returns memory for the result, if it has a destination.
+        """
+        last, found = self._last and self._last.done, self._in_one_pass(one, room)
+        if isinstance(found, ChunkJob):
+            _, chunk = one.begins_with
+            return one._replace(shown=_asked(found, chunk, room), end=like_numpy)
+        shown = begin(found.job, found.chunk, found.fold) if isinstance(found, TilePass) else found
+        if isinstance(shown, FedSink):
+            assert isinstance(found, TilePass)  # noqa: S101 - for the type checker
+            return one._replace(shown=shown, end=found.end)
+        one = one._replace(why=shown)
+        if last is None or not isinstance(one.outline, Outline):
+            return one
+        _, chunk = one.begins_with
+        shown = begin(self._values(one.outline, one.operands), chunk)
+        return one._replace(shown=shown) if isinstance(shown, FedSink) else one
+
+    def obstacle(self, one: Begun) -> Why | None:
+        """Return why NumPy has to compute from all pixels of a chunk at once; None if not.
+
+        Nothing is compiled. Of the operands, only shapes and dtypes matter.
+        """
+        found = self._in_one_pass(one, None)
+        if isinstance(found, TilePass):
+            return obstacle(found.job, found.chunk, found.fold)
+        return None if isinstance(found, ChunkJob) else found
+
+    def _values(self, outline: Outline, operands: Sequence[Array]) -> Computation:
+        """Return the computation of all pixels."""
+        return replace(outline.values, operands=operands[: len(self._numbers)])
+
+    def _in_one_pass(self, one: Begun, room: Room | None) -> TilePass | ChunkJob | Why:
+        """Return what makes the result from tiles, or why all pixels are needed at once."""
+        outline, operands, last = one.outline, one.operands, self._last and self._last.done
+        if not isinstance(outline, Outline):
+            return outline
+        _, chunk = one.begins_with
+        values, reduced = self._values(outline, operands), outline.reduced
+        match last:
+            case ChunkJob():
+                if values.program.is_read and last.nav_ndim == self._nav_ndim:
+                    return last
+                found: TilePass | Why = (
+                    "functions of tiles get the tiles of files, not computed ones"
+                )
+            case Reduction() if reduced is not None:
+                job = replace(reduced, operands=values.operands)
+                end = partial(self._finish, last.row, reduced, room)
+                found = TilePass(job, chunk, outline.fold, end)
+            case Reduction():
+                found = f"no kernel for {last.row.name} of {values.dtype} as {last.dtype}"
+            case Contraction():
+                found = self._products(values, chunk, operands[-1])
+            case None:
+                out = room and room(values.dtype)
+                values = replace(values, out=out if out is None else out.reshape(values.shape))
+                found = TilePass(values, chunk, None, one.whole)
+        return found
+
+    def _products(self, values: Computation, chunk: Chunk, weights: Array) -> TilePass | Why:
+        products = contracted(values, weights, chunk)
+        if products is None:
+            return f"no kernel for products of {values.dtype} with these weights"
+        further = weights.shape[: -len(values.shape)]
+        return TilePass(products, chunk, None, partial(self._finish_products, products, further))
+
+    def _finish_products(self, job: Computation, further: tuple[int, ...], found: Array) -> Result:
+        nav, frame = job.shape[: job.nav_ndim], job.shape[job.nav_ndim :]
+        shape = nav + (1,) * len(frame) + further
+        found = self._view.show(found.astype(job.dtype, copy=False).reshape(shape))
+        as_dask = self._last and self._last.as_dask
+        return as_dask(found, shape, found.dtype) if as_dask else found
+
+    def _finish(
+        self, row: Aggregation, job: Computation, room: Room | None, found: Array
+    ) -> Result:
+        dtype, as_dask = job.dtype, self._last and self._last.as_dask
+        if row.combine is not None:
+            axes = job.reduction.axes if job.reduction else ()
+            left = [1 if k in axes else n for k, n in enumerate(job.shape)]
+            tail = found.shape[-1:] if found.size > math.prod(left) else ()
+            found = self._view.show(found.reshape((*left, *tail)))
+            if row.counts and not tail:  # no NaN
+                number = math.prod(job.shape) // math.prod(left)
+                found = np.stack([found, np.full_like(found, number)], axis=-1)
+        if row.has_own_type:
+            dtype = found.dtype
+        if not as_dask:
+            return found.astype(dtype, copy=False)
+        if room is not None:
+            as_dask = partial(as_dask, out=room(dtype))
+        shape = tuple(math.prod(job.shape[k] for k in some) for some in self._view.numbers)
+        return as_dask(found, shape, dtype)
+
+
+class Recipes:
+    """Recipes on the same pixels; dask does not look inside."""
+
+    def __init__(self, recipes: Sequence[Recipe], grid: Grid) -> None:
+        self.recipes = recipes
+        self.grid = grid
+        self.beside = list(dict.fromkeys(x for one in recipes for x in one.beside))
+        """Operands of all recipes."""
+        self._given = [[self.beside.index(x) for x in one.beside] for one in recipes]
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a recipe is too large to be a part of every task."""
+        return any(recipe.is_large for recipe in self.recipes)
+
+    def make(
+        self,
+        block_id: Block,
+        pixels: Array | None,
+        *blocks: Nested,
+        room: Room | None = None,
+    ) -> list[Result]:
+        """Compute the chunks of all recipes."""
+        begun = self.begin(block_id, blocks, room)
+        made: dict[int, Result] = {
+            k: one.whole(np.empty(one.shape, one.outline.values.dtype))
+            if isinstance(one.outline, Outline) and not all(one.shape)
+            else one.whole(one.recipe.pixels(one.box, one.shape, one.operands, pixels))
+            for k, one in enumerate(begun)
+            if one.shown is None
+        }
+        shown = {k: one for k, one in enumerate(begun) if one.shown is not None}
+        if shown:
+            source, chunk = next(iter(shown.values())).begins_with
+            nav_shape = self.grid.shape[: chunk.nav_ndim]
+            sinks = [one.shown for one in shown.values() if one.shown is not None]
+            results = run(source if pixels is None else pixels, chunk, nav_shape, sinks)
+            for (k, one), found in zip(shown.items(), results, strict=True):
+                made[k] = one.end(found)
+        return [made[k] for k in range(len(self.recipes))]
+
+    def begin(
+        self, block_id: Block, blocks: Sequence[Nested], room: Room | None = None
+    ) -> list[Begun]:
+        """Begin the chunks of all recipes; nothing is read yet."""
+        prepared = self._prepared(block_id, blocks)
+        return [one.recipe.begin(one, room) if all(one.shape) else one for one in prepared]
+
+    def _prepared(self, block_id: Block, blocks: Sequence[Nested]) -> list[Begun]:
+        box = self.grid.box(block_id[: len(self.grid.axes)])  # results may have further axes
+        prepared = list[Begun]()
+        for recipe, given in zip(self.recipes, self._given, strict=True):
+            some = [_only(blocks[number]) for number in given]
+            operands, shape = recipe.operands(box, some)
+            outline, whole = recipe.outline(shape, operands), partial(recipe.make, block_id, some)
+            one = Begun(recipe, box, shape, operands, outline, whole, None, whole, None)
+            prepared.append(one)
+        return prepared
+
+    def obstacle(self, block_id: Block, blocks: Sequence[Nested]) -> Why | None:
+        """Return why NumPy has to compute from all pixels of a chunk at once; None if not."""
+        prepared = self._prepared(block_id, blocks)
+        found = (one.recipe.obstacle(one) for one in prepared if all(one.shape))
+        return next(filter(None, found), None)
+
+
+class Outline(NamedTuple):
+    """What chunks of one shape have in common: computations, still without operands."""
+
+    values: Computation
+    """All pixels."""
+    reduced: Computation | None
+    """Their reduction, if they have one that casts no pixels first."""
+    fold: Fold | None
+    """The equivalent fold, if there is one."""
+
+
+class TilePass(NamedTuple):
+    """A result that is computed from tiles."""
+
+    job: Computation
+    chunk: Chunk
+    fold: Fold | None
+    """The equivalent fold, if there is one."""
+    end: End
+    """Converts the result of the sink to that of dask's function."""
+
+
+class Begun(NamedTuple):
+    """A recipe prepared for a chunk."""
+
+    recipe: Recipe
+    box: Box
+    shape: tuple[int, ...]
+    """Shape of the pixels, whose axes may be split."""
+    operands: Sequence[Array]
+    outline: Outline | Why
+    """The reason if the engine has no program."""
+    whole: End
+    """Converts all pixels to the result of dask's function."""
+    shown: FedSink | None
+    """The sink; None if only NumPy can work, on all pixels at once."""
+    end: End
+    """Converts the result of the sink to that of dask's function."""
+    why: Why | None
+    """Why NumPy computes from all pixels of the chunk; None if the chunk is computed on tiles."""
+
+    @property
+    def begins_with(self) -> tuple[Source, Chunk]:
+        """Source of the tiles, common to all recipes of a task, and its chunk."""
+        assert isinstance(self.outline, Outline)  # noqa: S101 - only called with a program
+        source = self.outline.values.program.sources[0]
+        return source, Chunk(self.box, source.layout.nav_ndim, source.dtype)
+
+
+def _asked(asked: ChunkJob, chunk: Chunk, room: Room | None) -> FedSink:
+    """Begin a job on a chunk."""
+    job: Any = asked.job
+    if room is not None:
+        job = replace(job, out=room(job.dtype))
+    tile = asked.tile_shape
+    if job.request.by == "chunk":
+        tile = (math.prod(chunk.nav_shape), *chunk.sig_shape)
+    return FedSink(job.begin(chunk), tile, job.request.depth)
+
+
+def _no_kernel(function: Function, operands: Sequence[object]) -> Why:
+    dtypes = (str(x.dtype) for x in operands if isinstance(x, Pixels))
+    return f"no kernel for {name_of(function)} of {' and '.join(dtypes)}"
+
+
+def _only(block: Nested) -> Array:
+    """Unpack the chunk of an array with further axes from dask's nested lists."""
+    while isinstance(block, list):
+        (block,) = block
+    return block
+
+
+def make_all(
+    recipes: Recipes, block_id: Block, pixels: Array | None, *blocks: Nested
+) -> list[Result]:
+    """Compute a chunk of each recipe."""
+    return recipes.make(block_id, pixels, *blocks)
+
+
+def make(recipes: Recipes, block_id: Block, pixels: Array | None, *blocks: Nested) -> Result:
+    """Compute a chunk of a single recipe."""
+    (found,) = recipes.make(block_id, pixels, *blocks)
+    return found
+
+
+def make_later(recipes: Recipes, block_id: Block, pixels: Array | None, *blocks: Nested) -> Result:
+    """Return a function that computes a chunk of a single recipe into memory supplied later."""
+
+    def made(room: Room) -> Result:
+        (found,) = recipes.make(block_id, pixels, *blocks, room=room)
+        return found
+
+    return made

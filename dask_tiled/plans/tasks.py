@@ -1,0 +1,147 @@
+"""Tasks: the box and the function of each chunk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from dask_tiled.engine.jobs import Chunk, Job
+from dask_tiled.engine.run import FedSink, run
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.indexing import Array, Box
+from dask_tiled.model.layout import Layout
+from dask_tiled.reading.reader import Reader, Source, Workspace
+from dask_tiled.tiling.bases import Grid
+
+Block = tuple[int, ...]
+"""Index of a chunk along each axis."""
+Key = tuple[Any, ...]
+"""A layer name, and the index of a chunk in it."""
+Tasks = Mapping[Key, object]
+Nested = Array | list["Nested"]
+"""Results of chunks, in dask's nested lists."""
+Label = int | str
+"""dask's label of an axis in a layer."""
+Function = Callable[..., Any]
+"""A function of chunks."""
+Kwargs = Mapping[str, Any]
+
+
+def pixels_of(source: Source, grid: Grid, block_id: Block, out: Array | None = None) -> Array:
+    """Read the pixels of a chunk: a new array, writeable and C-contiguous, or a scalar.
+
+    ``out`` is filled if passed; it is C-contiguous. The result is never a view of a mapped file,
+    which may change after the task.
+    """
+    return like_numpy(pixels_in(source, grid.box(block_id), out))
+
+
+def pixels_in(source: Source, box: Box, out: Array | None = None) -> Array:
+    """Read the pixels of a box, in parts if it has very many frames."""
+    with Workspace() as workspace:
+        parts = _parts(source.layout, box)
+        if parts is None:
+            return Reader(source, box, workspace).whole(out)
+        pixels = np.empty([b - a for a, b in box], source.dtype) if out is None else out
+        for part in parts:
+            place = tuple(
+                slice(a - start, b - start) for (a, b), (start, _) in zip(part, box, strict=True)
+            )
+            Reader(source, part, workspace).whole(pixels[place])
+        return pixels
+
+
+MOST_FRAMES = 1 << 18
+"""Maximum number of frames read at once; their numbers and offsets take about 20 MiB."""
+
+
+def _parts(layout: Layout, box: Box) -> Iterator[Box] | None:
+    """Split a box into parts of fewer frames, consecutive in C order.
+
+    None if the frames are few, or if blocks can only be decoded whole: each is decoded once.
+    """
+    nav = box[: layout.nav_ndim]
+    sizes = [b - a for a, b in nav]
+    if math.prod(sizes) <= MOST_FRAMES or layout.has_blocks:
+        return None
+    axis = next(k for k in range(len(sizes)) if math.prod(sizes[k + 1 :]) <= MOST_FRAMES)
+    steps = [1] * axis + [MOST_FRAMES // math.prod(sizes[axis + 1 :])] + sizes[axis + 1 :]
+    starts = (range(a, b, step) for (a, b), step in zip(nav, steps, strict=True))
+    return (
+        tuple((a, min(a + step, b)) for a, step, (_, b) in zip(corner, steps, nav, strict=True))
+        + box[len(nav) :]
+        for corner in product(*starts)
+    )
+
+
+class ChunkJob:
+    """A job, with the properties of the array that it needs on a chunk.
+
+    It is a plain class, as dask does not traverse these.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        grid: Grid,
+        nav_ndim: int,
+        tile_shape: tuple[int, ...],
+        axes: tuple[int, ...] = (),
+    ) -> None:
+        self.job = job
+        self.grid = grid
+        self.nav_ndim = nav_ndim
+        self.tile_shape = tile_shape
+        self.axes = axes
+        """Axes that have length 1 in the results."""
+
+    @property
+    def nbytes(self) -> int:
+        """Approximate bytes of the arrays that the job holds."""
+        return sum(map(_bytes_in, vars(self.job).values()))
+
+    def on(self, grid: Grid) -> ChunkJob:
+        """Return the job on other chunks of the array."""
+        return ChunkJob(self.job, grid, self.nav_ndim, self.tile_shape, self.axes)
+
+
+def _bytes_in(value: object) -> int:
+    """Return the bytes of an array, or of those that a partial function or a closure holds."""
+    if isinstance(value, partial):
+        return sum(map(_bytes_in, (value.func, *value.args, *value.keywords.values())))
+    cells = getattr(value, "__closure__", None) or ()
+    own = int(getattr(value, "nbytes", 0)) if hasattr(value, "dtype") else 0
+    return own + sum(_bytes_in(cell.cell_contents) for cell in cells)
+
+
+def run_job(pixels: Array, job: ChunkJob, block_id: Block) -> Array:
+    """Run a job on the pixels of a chunk; reduced axes have length 1."""
+    nav_shape = job.grid.shape[: job.nav_ndim]
+    box = job.grid.box(block_id[: pixels.ndim])
+    chunk = Chunk(box, job.nav_ndim, pixels.dtype)
+    shown = FedSink(job.job.begin(chunk), job.tile_shape, job.job.request.depth)
+    (found,) = run(pixels, chunk, nav_shape, [shown])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Labelling:
+    """An identity function of chunks that carries axes and units."""
+
+    axes: tuple[Axis | None, ...]
+    units: str
+
+    def __call__(self, chunk: Array) -> Array:
+        """Return the chunk."""
+        return chunk
+
+
+def like_numpy(pixels: Array) -> Array:
+    """Convert an array without axes to a scalar, as NumPy returns it."""
+    return pixels if pixels.ndim else pixels[()]
