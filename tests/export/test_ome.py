@@ -338,6 +338,11 @@ def test_labels_stay_labels(tmp_path, zarr_format):
         found = zarr.open_group(path, mode="r")["level_1/data"]
         np.testing.assert_array_equal(found[...], labels[::2, ::2])
         arr = open_dataset(path)
+    with pytest.raises(DatasetError, match=r"means of labels; expected .*'nearest'.* or 'mode'"):
+        to_zarr(arr, tmp_path / "means.zarr", pyramid=1, pyramid_method="mean")
+    assert not (tmp_path / "means.zarr").exists()
+    to_zarr(arr, tmp_path / "no levels.zarr", pyramid_method="mean")
+    assert zarr.open_group(tmp_path / "no levels.zarr", mode="r")["data"].shape == (64, 48)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from dask_tiled.errors import DatasetError, TilingError, check_whole
 from dask_tiled.export.zarr.frame_grids import cut_frame, cut_shard, larger_frames
 from dask_tiled.export.zarr.levels import BLOCK_BYTES
 from dask_tiled.model.axes import Axis
+from dask_tiled.model.description import facts_of
 from dask_tiled.model.ome_axes import halved_axes
 from dask_tiled.model.pyramids import METHODS, Halving
 from dask_tiled.opened.spec import Given
@@ -132,7 +133,8 @@ def pyramid_of(
     Raises
     ------
     DatasetError
-        The number or the method is invalid, or the array is not an image of numbers.
+        The number or the method is invalid, the array is not an image of numbers, or labels would
+        be averaged.
     """
     if method not in METHODS:
         found = repr(method)
@@ -161,6 +163,10 @@ def pyramid_of(
         most = max(0, longest - 1).bit_length()
         count = check_whole("pyramid", wanted, least=0, most=most)
     cut = larger_frames(given, SHARD_BYTES) is not None
+    if count and method == "mean" and facts_of(desc).get("has_labels"):
+        problem = "the levels of a label image cannot be means of labels"
+        expected = "pyramid_method='nearest' (the default for labels) or 'mode'"
+        raise DatasetError(problem, expected=expected, found="pyramid_method='mean'")
     levels, grows = [first], given.description is not None and not (keeps or like or cut)
     while len(levels) <= count:
         most = BLOCK_BYTES >> len(halving.axes) * len(levels) if grows else 0

@@ -103,10 +103,11 @@ def to_zarr(
     pyramid_method : {"mean", "mode", "nearest"}, optional
         Pixels of levels: means of pairs of pixels along each halved axis; of integers, the most
         frequent pixel of each square or cube, the first in C order of those that are as frequent;
-        or the first pixel, which is the default for label images of OME-Zarr. Each level is made
-        of the one before. Means have the dtype of the pixels: those of integers are rounded to
-        nearest, ties to even; those of booleans are True if at least half of the pixels are. At
-        the end of an axis of odd length, means and modes are of the pixels that exist.
+        or the first pixel, which is the default for label images of OME-Zarr; means of those are
+        refused. Each level is made of the one before. Means have the dtype of the pixels: those of
+        integers are rounded to nearest, ties to even; those of booleans are True if at least half
+        of the pixels are. At the end of an axis of odd length, means and modes are of the pixels
+        that exist.
     zarr_format : {2, 3}
         Format of zarr: images are OME-Zarr 0.4 in format 2, and 0.5 in format 3. Format 2 has no
         shards and no checksums; its compressors are those of numcodecs.
