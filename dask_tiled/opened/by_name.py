@@ -91,23 +91,29 @@ def _position(axis: Axis, size: int, wanted: Any, path: str) -> int:
 
 
 def _between(axis: Axis, size: int, wanted: slice, path: str) -> slice:
-    """Return the positions from one label or coordinate to another, inclusively."""
-    if any(isinstance(one, str) for one in (wanted.start, wanted.stop)):
-        first = 0 if wanted.start is None else _position(axis, size, wanted.start, path)
-        last = size - 1 if wanted.stop is None else _position(axis, size, wanted.stop, path)
-        return slice(first, last + 1, wanted.step)
-    points = axis.points(size)
-    ends = [float(x) if x is not None else None for x in (wanted.start, wanted.stop)]
-    low, high = sorted(ends) if None not in ends else ends  # type: ignore[type-var]
-    if points[0] > points[-1] and None in ends:
-        low, high = high, low
-    inside = np.ones(size, bool)
-    inside &= True if low is None else points >= low
-    inside &= True if high is None else points <= high
-    found = np.flatnonzero(inside)
-    if not len(found):
+    """Return the positions from one label or coordinate to another, inclusively.
+
+    None if the second comes before the first along the axis. A negative step turns both around.
+    """
+    backwards = wanted.step is not None and wanted.step < 0
+    start, stop = (wanted.stop, wanted.start) if backwards else (wanted.start, wanted.stop)
+    first, last = 0, size - 1
+    if isinstance(start, str) or isinstance(stop, str):
+        first = first if start is None else _position(axis, size, start, path)
+        last = last if stop is None else _position(axis, size, stop, path)
+    elif start is not None or stop is not None:
+        steps = np.diff(points := axis.points(size))
+        if (steps < 0).any() and (steps > 0).any():
+            problem = f"the positions of the axis {axis.name!r} are not in order"
+            raise DatasetError(problem, path=path, hint="Select them by numbers, with isel().")
+        sign = -1 if (steps < 0).any() else 1
+        inside = np.ones(size, bool)
+        inside &= True if start is None else points * sign >= float(start) * sign
+        inside &= True if stop is None else points * sign <= float(stop) * sign
+        found = np.flatnonzero(inside)
+        first, last = (int(found[0]), int(found[-1])) if len(found) else (0, -1)
+    if first > last:
         return slice(0, 0, wanted.step)
-    if len(found) != found[-1] - found[0] + 1:
-        problem = f"the positions of the axis {axis.name!r} are not in order"
-        raise DatasetError(problem, path=path, hint="Select them by numbers, with isel().")
-    return slice(int(found[0]), int(found[-1]) + 1, wanted.step)
+    if backwards:
+        return slice(last, first - 1 if first else None, wanted.step)
+    return slice(first, last + 1, wanted.step)

@@ -374,7 +374,8 @@ class TiledArray(LateArray):
         ----------
         labels : mapping, optional
             Name of a position, such as a channel, or a coordinate, of which the nearest position is
-            meant; slices of them, which include both ends; or lists of them; by name of the axis.
+            meant; slices of them, which include both ends, and follow the order of the axis; or
+            lists of them; by name of the axis.
         **named : str, float, slice or list
             The same, for axes whose names are keywords: ``arr.sel(c="nuclei", z=2.5)``.
 

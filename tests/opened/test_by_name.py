@@ -60,12 +60,24 @@ def test_labels_and_coordinates(arr):
 
 @given(data=st.data())
 def test_slices_are_those_of_xarray(arr, data):
-    low, high = (data.draw(st.none() | st.integers(-2, 8)) for _ in range(2))
-    if None not in (low, high):
-        low, high = sorted((low, high))
-    expected = arr.to_xarray().sel(z=slice(low, high), c=slice("DAPI", "GFP"))
+    """Ends in any order, beyond the axis, between positions and open, along axes of any order."""
+    arr = arr[::-1] if data.draw(st.booleans()) else arr
+    step = data.draw(st.sampled_from([None, 2, -1]))
+    # pandas returns the whole axis for a negative step from an end beyond it.
+    ends = st.none() | (st.integers(0, 6) if step == -1 else st.integers(-2, 8))
+    along_z = slice(data.draw(ends), data.draw(ends), step)
+    names = st.none() | st.sampled_from(NAMES)
+    along_c = slice(data.draw(names), data.draw(names), data.draw(st.sampled_from([None, -1])))
+    expected = arr.to_xarray().sel(z=along_z, c=along_c)
     assert isinstance(expected, xr.DataArray)
-    np.testing.assert_array_equal(arr.sel(z=slice(low, high), c=slice("DAPI", "GFP")), expected)
+    np.testing.assert_array_equal(arr.sel(z=along_z, c=along_c), expected)
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_slices_against_the_axis_are_empty(arr, step):
+    arr = arr[::step]
+    assert arr.sel(z=slice(6, 2)).shape[0] == (0 if step > 0 else 3)
+    assert arr.sel(z=slice(2, 6)).shape[0] == (3 if step > 0 else 0)
 
 
 def test_uneven_positions(arr):
