@@ -318,6 +318,18 @@ def test_label_images_are_layers_of_labels(tmp_path, plugin):
     assert read_layers(str(tmp_path / "saved-0.zarr"))[0][2] == "labels"
 
 
+def test_an_image_of_ome_zarr_is_shown_with_its_label_images(tmp_path):
+    path = tmp_path / "a.zarr"
+    for folder, told in (("", {}), ("labels/cells", {"image-label": {}})):
+        group = zarr.open_group(path / folder, mode="a", zarr_format=3)
+        axes = [{"name": name, "type": "space"} for name in "yx"]
+        group.attrs["ome"] = {"multiscales": [{"axes": axes, "datasets": [{"path": "0"}]}], **told}
+        group.create_array("0", data=counting_frames((64, 48), "u4"))
+    zarr.open_group(path / "labels", mode="a").attrs["ome"] = {"labels": ["cells"]}
+    layers = read_layers(str(path))
+    assert [kind for *_, kind in layers] == ["image", "labels"]
+
+
 def test_plates_show_some_wells(tmp_path, monkeypatch):
     monkeypatch.setattr(napari, "MOST_IMAGES", 2)
     wells = ["A/1", "A/2", "B/1"]

@@ -380,6 +380,31 @@ def test_labels(tmp_path):
     assert (arr.dims, arr.axes[1].scale) == (("y", "x"), 0.25)
 
 
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+@pytest.mark.parametrize("name", [None, "brain"])
+def test_labels_are_listed_with_their_image(tmp_path, version, name):
+    """The image is the default, without a doubt; label images are further datasets."""
+    path = tmp_path / "a.zarr"
+    image(path, PIXELS, version, multiscale(**({"name": name} if name else {})))
+    group(path / "labels", {"labels": ["cells", "nuclei"]}, version)
+    for k, one in enumerate(("cells", "nuclei")):
+        told = multiscale("yx", (0.25, 0.25), name="any")
+        image(path / "labels" / one, PIXELS[0, 0, k], version, told, **{"image-label": {}})
+    desc = describe(path, doubts="raise")
+    assert desc.shape == PIXELS.shape
+    listed = desc.metadata["zarr"]["datasets"]
+    assert {key: one["shape"] for key, one in listed.items()} == {
+        "0": PIXELS.shape, "labels/cells": (16, 20), "labels/nuclei": (16, 20)
+    }  # fmt: skip
+    datasets = open_datasets(path, missing="raise", doubts="raise")
+    assert [*datasets] == [name or "data", "labels_cells", "labels_nuclei"]
+    np.testing.assert_array_equal(datasets["labels_nuclei"], PIXELS[0, 0, 1])
+    np.testing.assert_array_equal(datasets[name or "data"], PIXELS)
+    for dataset, expected in ((0, PIXELS), (2, PIXELS[0, 0, 1]), ("labels/cells", PIXELS[0, 0, 0])):
+        np.testing.assert_array_equal(open_dataset(path, dataset=dataset), expected)
+    np.testing.assert_array_equal(open_dataset(path, dataset="1"), PIXELS[..., ::2, ::2])
+
+
 def test_numbers_of_arrays(tmp_path):
     """The second array of a group without images; a pyramid is one image."""
     root = zarr.create_group(tmp_path / "a.zarr")

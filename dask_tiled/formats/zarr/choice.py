@@ -19,7 +19,13 @@ from dask_tiled.formats.zarr.members import (
     is_numeric,
     names_in,
 )
-from dask_tiled.formats.zarr.pictures import EXPORTED, GroupPictures, fields_in, pictures_in
+from dask_tiled.formats.zarr.pictures import (
+    EXPORTED,
+    GroupPictures,
+    fields_in,
+    pictures_in,
+    with_labels,
+)
 from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.layout import MAX_NDIM
 from dask_tiled.model.listing import most_listed
@@ -84,6 +90,7 @@ def choose(outermost: StoreDocument, dataset: int | str | None) -> StoreChoice:
     """
     folder, entry, document = outermost
     pictures = pictures_in(folder, document)
+    pictures = pictures if pictures.known else with_labels(folder, document)
     known = _results(document) or pictures.known
     if dataset is None or isinstance(dataset, str):
         name = None if dataset is None else pictures.path_of(dataset, entry.path)

@@ -27,6 +27,8 @@ MOST_ABSENT = 100
 """Skip at most this many wells that are listed and absent."""
 EXPORTED = "dataset"
 """Kind of the images of an export of several arrays."""
+LABELS = "labels"
+"""Group in an image that lists its label images."""
 SERIES = "OME"
 """Group that lists the images of a series."""
 
@@ -75,9 +77,36 @@ def pictures_in(folder: StoreFolder, document: Mapping[str, Any]) -> GroupPictur
         wells = told["plate"].get("wells")
         names = [one["path"] for one in _dicts(wells) if isinstance(one.get("path"), str)]
         return GroupPictures({name: {"name": name} for name in names}, "well")
-    listed = told.get("labels")
-    labels = [one for one in listed if isinstance(one, str)] if isinstance(listed, list) else []
+    labels = _labels(told)
     return GroupPictures({x: _measured(folder, x, k) for k, x in enumerate(labels)}, "label image")
+
+
+def with_labels(folder: StoreFolder, document: Mapping[str, Any]) -> GroupPictures:
+    """Return an image and the label images of its objects; none of another group."""
+    levels, labels = image_in(document).levels, list[str]()
+    if levels:
+        with suppress(DatasetError, OSError):
+            node = node_in(folder.inside(LABELS))
+            labels = [f"{LABELS}/{name}" for name in _labels(ome_in(node[1]))] if node else []
+    if not labels:
+        return GroupPictures({}, "image")
+    known = {levels[0]: {**_measured(folder, levels[0], 0), "name": _name(document) or DATA}}
+    for number, path in enumerate(labels, 1):
+        known[path] = {**_measured(folder, path, number), "name": path}
+    return GroupPictures(known, "image")
+
+
+def _labels(told: Mapping[str, Any]) -> list[str]:
+    """Return the names of the label images of a group."""
+    listed = told.get("labels")
+    some = listed[:MOST_LISTED] if isinstance(listed, list) else ()
+    return [one for one in some if isinstance(one, str)]
+
+
+def _name(document: Mapping[str, Any]) -> str:
+    """Return the name of the image of a group; empty if it has none."""
+    name = image_in(document).told.get("name")
+    return name if isinstance(name, str) else ""
 
 
 def _exported(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -134,8 +163,7 @@ def _measured(folder: StoreFolder, path: str, number: int) -> dict[str, Any]:
         inside = member_of(folder, path, folder.path)
         node = node_in(inside)
         image = image_in(node[1] if node else {})
-        if isinstance(image.told.get("name"), str) and image.told["name"]:
-            facts["name"] = image.told["name"]
+        facts["name"] = _name(node[1] if node else {}) or path
         first = node_in(member_of(inside, image.levels[0], folder.path)) if image.levels else node
         if first is not None:
             facts["shape"] = tuple(map(int, first[1]["shape"]))
