@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dask
 import dask.array as da
 import h5py
 import numpy as np
@@ -22,6 +23,7 @@ import dask_tiled
 from dask_tiled import (
     Axis,
     DatasetError,
+    TilingError,
     VerificationError,
     open_dataset,
     open_datasets,
@@ -207,6 +209,104 @@ def test_a_damaged_dataset(scan, tmp_path, written, monkeypatch, has_links):
     assert not {"complete", "lacking", "attempts"} & {*mark}
     with pytest.raises(DatasetError, match="the array exists"):
         to_zarr(datasets, out, **QUIET)
+
+
+def failing(error):
+    """Return an array whose only task raises an error."""
+
+    @dask.delayed
+    def read():
+        raise error
+
+    return da.from_delayed(read(), (4, 5), "u2")
+
+
+def test_only_the_same_export_adds_to_an_incomplete_group(tmp_path):
+    """Other names, other pixels and what the user has added are never removed without a request."""
+    out, given = tmp_path / "out.zarr", {"ok": B, "bad": failing(OSError("a bad disk"))}
+    match = r"1 of 2 arrays are not stored: 'bad'; found a bad disk\. The group has the others\."
+    with pytest.raises(DatasetError, match=match):
+        to_zarr(given, out, **QUIET)
+    for others in ({"zzz": A}, given | {"more": A}, {"ok": B + 1, "bad": A}, {"bad": A}):
+        with pytest.raises(DatasetError, match="the array exists"):
+            to_zarr(others, out, **QUIET)
+        check(out, {"ok": B})
+    group = zarr.open_group(out, mode="r+", use_consolidated=False)
+    group.attrs["mine"] = "a note"
+    added = {"mine": out / "mine", "bad": out / "bad"}
+    for name, path in added.items():
+        group.create_array(name, data=C)
+        with pytest.raises(DatasetError, match="the array exists"):
+            to_zarr(given | {"bad": A}, out, **QUIET)
+        np.testing.assert_array_equal(zarr.open_array(path, mode="r"), C)
+        shutil.rmtree(path)
+    group["ok"].create_array("mine", data=C, dimension_names=["n"])
+    to_zarr(given | {"bad": A}, out, **QUIET)
+    check(out, {"ok": B, "bad": A})
+    assert zarr.open_group(out, mode="r").attrs["mine"] == "a note"
+    np.testing.assert_array_equal(zarr.open_array(out / "ok/mine", mode="r"), C)
+
+
+def test_an_existing_group_stays_until_all_arrays_are_stored(tmp_path, written):
+    out, bad = tmp_path / "out.zarr", failing(OSError("a bad disk"))
+    to_zarr({"a": A, "b": B}, out, **QUIET)
+    for resume in (False, True):
+        with pytest.raises(DatasetError, match=r"'b'; found a bad disk\. The existing group is"):
+            to_zarr({"a": A + 1, "b": bad}, out, overwrite=True, resume=resume, **QUIET)
+        check(out, {"a": A, "b": B})
+        assert (tmp_path / "out.zarr.part").exists() == resume
+    del written[:]
+    to_zarr({"a": A + 1, "b": B + 1}, out, overwrite=True, **QUIET)
+    assert len(written) == 1
+    check(out, {"a": A + 1, "b": B + 1})
+    (chunk,) = (one for one in (out / "b/data/c").rglob("*") if one.is_file())
+    damage(chunk, np.random.default_rng(1), range(20, 200))
+    left = chunk.read_bytes()
+    with pytest.raises(DatasetError, match="1 of 2 arrays are not stored: 'b'"):
+        to_zarr(open_datasets(out), out, overwrite=True, **QUIET)
+    assert chunk.read_bytes() == left
+    np.testing.assert_array_equal(open_dataset(out, dataset="a"), A + 1)
+
+
+def test_a_lost_source_of_a_stored_array(tmp_path):
+    """A group does not lose an array that was stored when its source could be read."""
+    np.save(tmp_path / "a.npy", A)
+    out, bad = tmp_path / "out.zarr", failing(OSError("a bad disk"))
+    given = {"a": tmp_path / "a.npy", "b": B, "bad": bad}
+    for _ in range(2):
+        with pytest.raises(DatasetError, match="are not stored"):
+            to_zarr(given, out, **QUIET)
+        check(out, {"a": A, "b": B})
+        (tmp_path / "a.npy").unlink(missing_ok=True)
+
+
+UNSUITABLE = {
+    "nothing": (None, {}, DatasetError, "neither an array nor a path"),
+    "objects": (np.array([[None, 1]]), {}, DatasetError, "object"),
+    "dask": (da.from_array(np.array([[None]]), chunks=1), {}, DatasetError, "zarr rejects"),
+    "size": (da.zeros(9)[da.zeros(9) > 0], {}, TilingError, "unknown size"),
+    "chunks": (C, {"chunks": (2, 2)}, TilingError, "Chunks do not add up"),
+}
+
+
+@pytest.mark.parametrize("kind", UNSUITABLE)
+def test_arrays_that_cannot_be_stored(tmp_path, kind):
+    """They are refused by name before anything is written."""
+    arr, options, error, match = UNSUITABLE[kind]
+    with pytest.raises(error, match=f"the array 'x/y' cannot be stored; found .*{match}") as caught:
+        to_zarr({"a": B, "x/y": arr}, tmp_path / "out.zarr", progress=False, **options)
+    assert "same call" not in str(caught.value)
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("error", [ValueError("odd pixels."), ZeroDivisionError()])
+def test_errors_of_tasks(tmp_path, error):
+    """An error of any type in a task affects its own array only."""
+    text = "odd pixels" if error.args else "ZeroDivisionError"
+    with pytest.raises(DatasetError, match=rf"'b'; found {text}\. The group has") as caught:
+        to_zarr({"a": A, "b": failing(error), "c": C}, tmp_path / "out.zarr", **QUIET)
+    assert type(caught.value.__cause__) is type(error)
+    check(tmp_path / "out.zarr", {"a": A, "c": C})
 
 
 def test_nothing_is_left_if_all_are_damaged(tmp_path):

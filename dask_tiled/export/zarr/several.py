@@ -7,33 +7,39 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dask.base import tokenize
 
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.zarr import steps
 from dask_tiled.export.zarr.group import SERIES, node_names
 from dask_tiled.export.zarr.layout import VERSIONS, WRITER, Settings, consolidate
-from dask_tiled.export.zarr.plan import plan_of
+from dask_tiled.export.zarr.plan import ExportPlan, plan_of
 from dask_tiled.export.zarr.sources import may_read
 from dask_tiled.export.zarr.windows import OF_FORMAT_2, ROOT
 from dask_tiled.model.mark import MARK, attributes_of, json_value
 from dask_tiled.model.paths import open_file
+from dask_tiled.opening import opened
 from dask_tiled.storing.beginning import begin
 from dask_tiled.storing.disk import writing_to
 from dask_tiled.storing.folders import local_path
-from dask_tiled.storing.nodes import is_document, is_note
+from dask_tiled.storing.nodes import files, is_document, is_note
 from dask_tiled.storing.places import Place, fingerprint
 
 if TYPE_CHECKING:
     import zarr
 
 FAULTS = DatasetError, ImportError, OSError
-"""Errors of one array, after which the others are stored."""
+"""Errors of files that cannot be read."""
+REFUSALS = ImportError, NotImplementedError, TypeError, ValueError
+"""Errors of dask, NumPy and zarr about arrays and settings that cannot be stored."""
 MOST_NAMED = 6
 """Name at most this many arrays in an error."""
+AGAIN = "The same call adds those that can be read by then."
+KEPT = "The existing group is unchanged until the same call can read all arrays."
 
 
 def arrays_by_name(data: Any) -> Mapping[str, Any] | None:
@@ -57,12 +63,62 @@ def arrays_by_name(data: Any) -> Mapping[str, Any] | None:
     return data
 
 
+class PlannedArray(NamedTuple):
+    """An array of a group, and the plan of its export."""
+
+    source: steps.ExportSource
+    plan: ExportPlan
+
+    @property
+    def attempt(self) -> str:
+        """Key: exports with equal keys may resume each other."""
+        return self.plan.steps[-1].attempt
+
+
+def planned_arrays(
+    arrays: Mapping[str, Any], settings: Settings, path: str | None
+) -> tuple[dict[str, PlannedArray], dict[str, Exception]]:
+    """Open arrays, and plan their exports to a path or, if it is None, to a store.
+
+    Raise a DatasetError or a TilingError, with the name, if an array cannot be stored.
+
+    Returns
+    -------
+    dict of str to PlannedArray
+    dict of str to Exception
+        Errors of arrays that cannot be opened.
+    """
+    planned: dict[str, PlannedArray] = {}
+    failed: dict[str, Exception] = {}
+    for name in arrays:
+        try:
+            data = arrays[name]
+            if isinstance(data, (os.PathLike, Sequence)):
+                data = opened(data)
+        except FAULTS as error:
+            failed[name] = error
+            continue
+        try:
+            source = steps.ExportSource.of(data, settings._replace(title=name))
+            plan = plan_of(source.given, source.settings, relay=path is not None)
+        except REFUSALS as error:
+            kind = TilingError if isinstance(error, TilingError) else DatasetError
+            problem = f"the array {name!r} cannot be stored"
+            raise kind(problem, path=path, found=_without_stop(error)) from error
+        planned[name] = PlannedArray(source, plan)
+    return planned, failed
+
+
 class Earlier(NamedTuple):
     """A group that an export left incomplete, because some of its arrays could not be read."""
 
     path: str
+    names: frozenset[str]
+    """Names of all arrays of the export."""
     attempts: Mapping[str, str]
     """Keys of the attempts that stored its nodes, by node."""
+    attributes: Mapping[str, Any]
+    """Attributes of the group."""
 
     @classmethod
     def at(cls, path: str) -> Earlier | None:
@@ -71,10 +127,35 @@ class Earlier(NamedTuple):
             with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
                 with open_file(os.path.join(path, name)) as file:
                     told = json.loads(file.read())
-                mark = (told["attributes"] if name == ROOT else told)[MARK]
+                attributes = told["attributes"] if name == ROOT else told
+                mark = attributes[MARK]
                 if mark["lacking"]:
-                    return cls(path, dict(mark["attempts"]))
+                    names = frozenset([*mark["datasets"].values(), *mark["lacking"]])
+                    return cls(path, names, dict(mark["attempts"]), attributes)
         return None
+
+    def is_continued(self, nodes: Mapping[str, str], planned: Mapping[str, PlannedArray]) -> bool:
+        """Return whether an export of these arrays only adds to the group.
+
+        It does if names, and the arrays that are stored, are equal, and nothing else was added.
+
+        Parameters
+        ----------
+        nodes : mapping of str to str
+            Nodes of all arrays, by name.
+        planned : mapping of str to PlannedArray
+            The arrays that could be opened.
+        """
+        attempts = {nodes[name]: one.attempt for name, one in planned.items()}
+        changed = any(attempts.get(node, one) != one for node, one in self.attempts.items())
+        return self.names == {*nodes} and not changed and all(map(self._wrote, files(self.path)))
+
+    def _wrote(self, key: str) -> bool:
+        """Return whether the export wrote a file, or it lies in one of its nodes."""
+        node, _, inside = key.rpartition("/")
+        return key.partition("/")[0] in self.attempts or (
+            node in ("", SERIES) and is_document(inside)
+        )
 
     def keep(self, node: str, attempt: str, place: Place) -> bool:
         """Link a node into its new place; return whether the same attempt has stored it."""
@@ -99,19 +180,15 @@ def _linked(source: str, target: str) -> None:
 class Export:
     """An export of several arrays to one group."""
 
-    def __init__(
-        self, places: Sequence[Place], settings: Settings, path: str | None, *, show: bool | None
-    ) -> None:
-        self.places, self.settings, self.path, self.show = places, settings, path, show
+    def __init__(self, places: Sequence[Place], path: str | None, *, show: bool | None) -> None:
+        self.places, self.path, self.show = places, path, show
         self._noted = places[-1].noted()
         self.stored: dict[str, str] = {}
         """Keys of the attempts that stored nodes, by node."""
 
-    def add(self, data: Any, name: str, node: str, earlier: Earlier | None) -> None:
+    def add(self, one: PlannedArray, node: str, earlier: Earlier | None) -> None:
         """Store an array at a node, unless an earlier attempt has completed it."""
-        source = steps.ExportSource.of(data, self.settings._replace(title=name))
-        plan = plan_of(source.given, source.settings, relay=len(self.places) > 1)
-        outer, attempt = self.places[-1], plan.steps[-1].attempt
+        (source, plan), attempt, outer = one, one.attempt, self.places[-1]
         kept = earlier is not None and earlier.keep(node, attempt, outer)
         if not kept and _fingerprint(outer, node) not in self._noted.get(f"{attempt}/{node}", []):
             own = [place.below(node, attempt) for place in self.places[-len(plan.steps) :]]
@@ -120,7 +197,13 @@ class Export:
         outer.note({f"{attempt}/{node}": _fingerprint(outer, node)})
         self.stored[node] = attempt
 
-    def publish(self, names: Mapping[str, str], lacking: Mapping[str, str]) -> None:
+    def publish(
+        self,
+        names: Mapping[str, str],
+        lacking: Mapping[str, str],
+        attributes: Mapping[str, Any],
+        zarr_format: Literal[2, 3],
+    ) -> None:
         """Store the metadata of the group, which lists those of its nodes.
 
         Parameters
@@ -129,6 +212,9 @@ class Export:
             Names of the stored arrays by node.
         lacking : mapping of str to str
             Reasons why others are not stored, by name.
+        attributes : mapping of str to Any
+            Further attributes of the group.
+        zarr_format : {2, 3}
         """
         content = self.places[-1].content
         there = content.keys()
@@ -140,8 +226,8 @@ class Export:
         told: dict[str, Any] = {"written_by": WRITER, "datasets": {**names}}
         if lacking:
             told |= {"complete": False, "lacking": {**lacking}, "attempts": self.stored}
-        attributes = {MARK: attributes_of((), ())[MARK] | told}
-        found = _documents(attributes, of_nodes, self.settings.zarr_format)
+        own = {MARK: attributes_of((), ())[MARK] | told}
+        found = _documents({**attributes} | own, of_nodes, zarr_format)
         self.places[-1].publish(found, there)
 
 
@@ -203,48 +289,61 @@ def export_each(
 ) -> zarr.Group:
     """Export arrays to the nodes of one group, one after the other.
 
-    Raise a DatasetError if some arrays cannot be read or stored: at a path, the group then holds
-    the others, and the same call adds what is lacking.
+    Raise a DatasetError if some arrays cannot be read: at a path, a new group then holds the
+    others, and the same call adds what is lacking. An existing group is replaced only by all.
     """
     import zarr
 
     nodes, path = node_names(arrays), local_path(store)
+    planned, failed = planned_arrays(arrays, settings, path)
+    if not planned:
+        raise _failure(failed, nodes, path, "")
     earlier = Earlier.at(path) if resume and path is not None else None
+    continues = earlier is not None and earlier.is_continued(nodes, planned)
     attempts = [f"{tokenize(*nodes.values())}-{tokenize(kind)}" for kind in ("relay", "group")]
-    failed: dict[str, Exception] = {}
 
     def reads(other: Any) -> bool:
-        return any(
-            may_read([steps.ExportSource.of(x, settings).arr], other) for x in arrays.values()
-        )
+        return may_read([one.source.arr for one in planned.values()], other)
 
-    options = {"overwrite": overwrite or earlier is not None, "resume": resume}
-    with begin(store, attempts, reads, **options) as places:
-        export = Export(places, settings, path, show=show)
-        for name, node in nodes.items():
+    with begin(store, attempts, reads, overwrite=overwrite or continues, resume=resume) as places:
+        export = Export(places, path, show=show)
+        for name, one in planned.items():
             try:
-                export.add(arrays[name], name, node, earlier)
-            except FAULTS as error:
+                export.add(one, nodes[name], earlier)
+            except CancelledError:
+                raise
+            except Exception as error:  # noqa: BLE001 - tasks raise any
                 failed[name] = error
-        if failed and (path is None or not export.stored):
-            raise _failure(failed, nodes, path or str(store))
+        stored = {nodes[name]: name for name in planned if name not in failed}
+        if failed and (path is None or not stored):
+            raise _failure(failed, nodes, path or str(store), AGAIN)
+        adds = earlier is not None and continues and stored.keys() >= earlier.attempts.keys()
+        if failed and not adds and os.path.lexists(path or ""):
+            raise _failure(failed, nodes, path, KEPT)
         reasons = {x: getattr(one, "problem", type(one).__name__) for x, one in failed.items()}
-        export.publish({node: name for name, node in nodes.items() if name not in failed}, reasons)
+        attributes = earlier.attributes if earlier is not None and continues else {}
+        export.publish(stored, reasons, attributes, settings.zarr_format)
     if failed:
-        raise _failure(failed, nodes, path or str(store))
+        raise _failure(failed, nodes, path, f"The group has the others. {AGAIN}")
     if path is not None:  # zarr would treat a name with ``::`` as a URL
         return zarr.open_group(zarr.storage.LocalStore(path, read_only=True), mode="r")
     return zarr.open_group(store, mode="r+")
 
 
-def _failure(failed: Mapping[str, Exception], nodes: Mapping[str, str], path: str) -> Exception:
+def _failure(
+    failed: Mapping[str, Exception], nodes: Mapping[str, str], path: str | None, hint: str
+) -> Exception:
     """Return the error about the arrays that are not stored."""
     first = next(iter(failed.values()))
     if len(failed) == len(nodes):
         return first
     named = ", ".join(map(repr, [*failed][:MOST_NAMED])) + ", ..." * (len(failed) > MOST_NAMED)
     problem = f"{len(failed)} of {len(nodes)} arrays are not stored: {named}"
-    hint = "The others are. The same call adds those that can be read by then."
-    error = DatasetError(problem, path=path, found=str(first), hint=hint)
+    error = DatasetError(problem, path=path, found=_without_stop(first), hint=hint)
     error.__cause__ = first
     return error
+
+
+def _without_stop(error: Exception) -> str:
+    """Return the text of an error, or its type if it has none, without a full stop at its end."""
+    return str(error).rstrip(".") or type(error).__name__

@@ -136,8 +136,8 @@ def to_zarr(
     ------
     DatasetError
         The target exists, another export is writing to it, it cannot be written (the disk is full,
-        for example), or the arguments cannot be exported. Or some of several arrays are not stored,
-        which are named; at a path, the group has the others.
+        for example), or the arguments cannot be exported. Or some of several arrays cannot be
+        read, which are named; at a path, a new group has the others, and an existing one stays.
     StaleFileError
         A file was changed, replaced or removed; a followed one was changed other than by growing.
     TilingError
@@ -169,8 +169,10 @@ def to_zarr(
     replaces is removed first, so ``arr`` must not read it: if it may, the export is refused. Of two
     exports to one place, the one that began last continues.
 
-    Several arrays are stored one after the other, with equal options, and the group appears when
-    all are complete; after an error or interruption, complete ones are not written again. Names of
+    Several arrays are stored one after the other, with equal options, and the group appears at the
+    end; after an error or interruption, complete ones are not written again. An error of one array
+    does not affect the others: a new group is marked as incomplete, and the same call adds the
+    array. Only equal arrays of equal names are added to such a group. Names of
     nodes are those of the arrays, with forbidden characters replaced by "_", and a number after
     equal ones. The group is a series of OME-Zarr images in the layout of bioformats2raw, and
     ``xarray.open_datatree`` opens it unless there are pyramids. ``dimension_names``,
