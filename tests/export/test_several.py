@@ -371,15 +371,15 @@ KILLED = """
 import os, sys
 import numpy as np
 import dask_tiled
-from dask_tiled.export.zarr.targets import Target
+from dask_tiled.export.zarr.targets import ZarrTarget
 from dask_tiled.formats.zarr import descriptor
-write, calls = Target.write, []
+write, calls = ZarrTarget.write, []
 def killed(self, box, held):
     calls.append(box)
     if len(calls) == 2:
         os._exit(9)
     write(self, box, held)
-Target.write = killed
+ZarrTarget.write = killed
 a = np.arange(6000, dtype="u2").reshape(3, 40, 50)
 arrays = {"a": a, "b": a + 1, "c": a + 2}
 dask_tiled.to_zarr(arrays, sys.argv[1], chunks=(1, 40, 50), progress=False)
