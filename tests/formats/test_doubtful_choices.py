@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 
 FORMATS = Path(dask_tiled.__file__).parent / "formats"
 SETTLED = {
-    "beton/descriptor.py": "its own function doubts the first field beside others of images",
+    "beton/descriptor.py": "only by the number or name that a user passes; the default has a doubt",
     "jeol/descriptor.py": "only of files that are no list, which have one picture",
     "hdf5/choice.py": "only by the number that a user passes",
     "zarr/pictures.py": "only by the number or name that a user passes; the default has a doubt",
@@ -371,24 +371,30 @@ def test_nd2_loops_that_take_turns(tmp_path):
 
 
 def test_the_first_of_several_image_fields_is_in_doubt(tmp_path):
-    """Numbers and arrays leave no doubt beside images, and images none beside these."""
+    """The only field of images is meant; the first of others is in doubt."""
     fields = {
         "image": counting_frames((3, 8, 10, 3), "u1"),
         "label": np.arange(3),
         "depth": counting_frames((3, 8, 10), "f4"),
         "mask": counting_frames((3, 8, 10, 3), "u1"),
     }
-    names = ("image label", "label image", "image depth", "image label mask")
-    for listed, others in zip(names, (0, 0, 0, 1), strict=True):
+    shown = {"image label": 0, "label image": 1, "image depth": 0, "depth label image": 2}
+    doubtful = {"label": 0, "label depth": 0, "label image mask": 1, "image label mask": 0}
+    for listed, meant in (shown | doubtful).items():
         path = tmp_path / f"{listed}.beton"
         kinds = dict.fromkeys({"image", "mask"} & {*listed.split()}, ImageField("raw"))
         dask_tiled.to_beton(path, {name: fields[name] for name in listed.split()}, kinds)
-        found = describe(path).doubts
-        assert len(found) == others
+        desc = describe(path)
+        assert desc.metadata["beton"]["field"] == listed.split()[meant]
+        found = desc.doubts
+        assert len(found) == (listed in doubtful and listed != "label")
+        np.testing.assert_array_equal(
+            open_dataset(path, doubts="ignore"), fields[listed.split()[meant]]
+        )
         for name in listed.split():
             arr = open_dataset(path, field=name, doubts="raise")
             np.testing.assert_array_equal(arr, fields[name])
-    assert found[0].text.endswith("image is shown, the first field; the others: mask")
+    assert found[0].text.endswith("image is shown, the first field of images; the others: mask")
     assert found[0].settle == "pass field='image', or the name of another"
 
 

@@ -39,7 +39,7 @@ def describe(paths: Sequence[str], *, field: int | str | None = None) -> tools.D
     ----------
     paths : sequence of str
     field : int or str, optional
-        Number or name of the field; by default the first.
+        Number or name of the field; by default the first field of images, or else the first.
     """
     files = [read_file(tools.File.at(path)) for path in paths]
     first = files[0]
@@ -66,15 +66,19 @@ def describe(paths: Sequence[str], *, field: int | str | None = None) -> tools.D
 
 
 def _choose(file: SampleFile, field: int | str | None) -> Chosen:
-    """Select a field: the one that the user asks for, or the first.
+    """Select a field: the one that the user asks for, or the first of images, or else the first.
 
-    The first is in doubt if it is one of several fields of images.
+    By default, it is in doubt if there are other fields of images, or none of images and others.
     """
-    number = choose_dataset(file.file.path, [one.name for one in file.fields], field)
-    images = [one.name for one in file.fields if one.type_id == structure.IMAGE]
-    first = file.fields[number].name
-    others = images[1:] if field is None and images[:1] == [first] else []
-    return Chosen(number, by_size_only(first, others, "the first field", option="field"))
+    names = [one.name for one in file.fields]
+    if field is not None:
+        return Chosen(choose_dataset(file.file.path, names, field), ())
+    numbers = range(len(names))
+    images = [k for k in numbers if file.fields[k].type_id == structure.IMAGE]
+    first, *others = images or numbers
+    told_by = "the first field of images" if images else "the first field"
+    rivals = [names[k] for k in others]
+    return Chosen(first, by_size_only(names[first], rivals, told_by, option="field"))
 
 
 FORMAT = tools.Format(
