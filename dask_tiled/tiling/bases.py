@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any, NamedTuple
@@ -233,18 +234,32 @@ def fill(shape: tuple[int, ...], budget: int, bases: Sequence[Base]) -> tuple[in
 def fill_square(shape: tuple[int, ...], budget: int, bases: Sequence[Base]) -> tuple[int, ...]:
     """Take parts of about one length from all axes, as whole blocks near ``budget`` pixels.
 
-    Axes of pixels that are no blocks are taken whole, beginning with the last.
+    Short axes, such as colours, are taken whole. Axes of pixels that are no blocks are taken whole,
+    beginning with the last.
     """
     sizes = least_sizes(shape, bases)
     if math.prod(sizes) == 1:
         return fill(shape, budget, bases)
     order = sorted(range(len(shape)), key=lambda k: (-sizes[k], shape[k]))
-    for left, k in zip(range(len(shape), 0, -1), order, strict=True):
+    for done, k in enumerate(order):
+        left = [(sizes[axis], shape[axis]) for axis in order[done:]]
         unit, lead = bases[k]
-        units = max(1, int(budget ** (1 / left)) // unit)
+        units = max(1, _longest_side(budget, left) // unit)
         sizes[k] = min(shape[k], unit * even_size(ceil_div(shape[k] + lead, unit), units))
         budget //= sizes[k]
     return tuple(sizes)
+
+
+def _longest_side(budget: int, limits: Sequence[tuple[int, int]]) -> int:
+    """Return the longest side of a part of ``budget`` pixels.
+
+    Along each axis the part has this length, within the limits of the axis; 0 if no part is as
+    small.
+    """
+    sides = range(1, max(most for _, most in limits) + 1)
+    return bisect_right(
+        sides, budget, key=lambda n: math.prod(min(max(n, least), most) for least, most in limits)
+    )
 
 
 def ceil_div(size: int, part: int) -> int:

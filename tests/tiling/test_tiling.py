@@ -274,11 +274,18 @@ def test_worked_examples(nav, sig, budget, chunks):
         ((4096, 4096), (512, 512), False, (2048, 2048)),
         ((8192, 2048), (8192, 2048), False, (2048, 2048)),
         ((1000, 9000), (300, 300), True, (1000, 3000)),
+        ((4096, 4096, 3), (256, 256, 3), True, (1024, 1024, 3)),
+        ((3, 4096, 4096), (1, 256, 256), True, (3, 1024, 1024)),
+        ((4096, 4096, 3), (16, 4096, 3), True, (320, 4096, 3)),  # strips
+        ((512, 16384, 3), (128, 128, 3), True, (512, 2432, 3)),
     ],
 )
 def test_parts_of_large_frames(size, block, coded, expected):
-    """Parts of 8 MiB near squares, in whole pieces of the file; rows of one uncompressed piece."""
-    corners = itertools.product(*map(range, (0, 0), size, block))
+    """Parts of 8 MiB near squares, in whole pieces of the file, with all colours of each pixel.
+
+    Of one uncompressed piece, parts are whole rows.
+    """
+    corners = itertools.product(*map(range, (0,) * len(size), size, block))
     start = np.array([(0, *corner) for corner in corners])
     shape = np.minimum((1, *block), (1, *size) - start)
     decoder = BlockDecoder("a:b", np.dtype("u2")) if coded else plain(np.dtype("u2"))
