@@ -209,6 +209,9 @@ def _shape(name: str, shape: Any, *, open: bool = False) -> tuple[int, ...] | No
     sizes = shape.tolist() if isinstance(shape, np.ndarray) else shape
     if isinstance(sizes, str) or not isinstance(sizes, Sequence):
         sizes = (sizes,)
+    if open and [*sizes].count(OPEN) > 1:
+        problem = f"only one size in {name} may be open ({OPEN})"
+        raise DatasetError(problem, found=repr(tuple(sizes)))
     left_open = sizes.index(OPEN) if open and OPEN in sizes else None
     return tuple(
         OPEN if k == left_open else check_whole(f"every size in {name}", n, least=1)

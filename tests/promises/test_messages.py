@@ -61,6 +61,12 @@ def test_unknown_options_list_the_known_ones(mib):
     assert caught.value.path == str(mib)
 
 
+def test_other_words_are_not_suggested(mib):
+    """The word follow begins like foo, but is not near enough."""
+    with pytest.raises(DatasetError, match=r"no option 'foo'; expected one of series$"):
+        open_dataset(mib, foo=1)
+
+
 @pytest.mark.parametrize(
     ("name", "says"),
     [
@@ -226,10 +232,16 @@ def test_one_size_of_a_scan_may_be_inferred(raw, pixels, given, shape, first):
     assert (arr.compute() == pixels[first:].reshape(arr.shape)).all()
 
 
-@pytest.mark.parametrize("given", [(-1, 5), (-1, 13), (-1, -1), -2, (0, -1)])
+@pytest.mark.parametrize("given", [(-1, 5), (-1, 13), -2, (0, -1)])
 def test_frames_that_do_not_fill_a_scan_raise(raw, given):
     with pytest.raises(DatasetError, match=r"do not fill the scan|must be a whole number"):
         open_dataset(raw, dtype="u2", sig_shape=(8, 8), nav_shape=given)
+
+
+def test_two_open_sizes_of_a_scan_raise(raw):
+    problem = r"only one size in nav_shape may be open \(-1\); found \(-1, 2, -1\)"
+    with pytest.raises(DatasetError, match=problem):
+        open_dataset(raw, dtype="u2", sig_shape=(8, 8), nav_shape=np.array([-1, 2, -1]))
 
 
 def test_an_inferred_size_grows_with_the_file(raw, pixels):
