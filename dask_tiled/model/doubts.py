@@ -61,6 +61,8 @@ SETTLED_BY: Mapping[str, frozenset[str]] = {
     "unfinished": frozenset({"missing", "follow"}),
 }
 """Options of ``open_dataset`` that settle doubts, by code; ``axes`` if it has all of them."""
+MOST_LACKING = 6
+"""Name at most this many arrays that a group lacks."""
 INCOMPLETE = frozenset({"lost-files", "unfinished"})
 """Codes of doubts that frames are lacking."""
 OF_THE_LIST = frozenset({"lost-datasets"})
@@ -216,6 +218,13 @@ def lost_datasets(count: int, kind: str, at: int, why: str) -> Doubt:
     """Return the doubt that a file has more datasets than those listed, which end at a byte."""
     text = f"{count} {kind} are listed, up to byte {at}; what follows is not read, as {why}"
     return Doubt("lost-datasets", text, "pass dataset=, the number of the one that is meant")
+
+
+def lacking(names: Sequence[str]) -> Doubt:
+    """Return the doubt that an exported group lacks arrays, which could not be read."""
+    listed = ", ".join(map(repr, names[:MOST_LACKING])) + ", ..." * (len(names) > MOST_LACKING)
+    text = f"the export of the group is incomplete: arrays are lacking: {listed}"
+    return Doubt("unfinished", text, "repeat the export, or pass missing='fill' to leave it so")
 
 
 def unsettled(

@@ -98,4 +98,4 @@ def _name(key: int | str, facts: Any, meant: Any) -> str:
     given = facts.get("title") or facts.get("name")
     if given or not isinstance(key, str):
         return given or "dataset"
-    return os.path.basename(key) if len(facts["shape"]) > 1 else ""
+    return os.path.basename(key) if len(facts.get("shape", (1, 1))) > 1 else ""

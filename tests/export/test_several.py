@@ -16,6 +16,7 @@ import xarray as xr
 import yaozarrs
 import zarr
 from checks import damage
+from click.testing import CliRunner
 from ome_judges import validate
 from zarr.storage import LocalStore, MemoryStore, StorePath, ZipStore
 
@@ -23,13 +24,16 @@ import dask_tiled
 from dask_tiled import (
     Axis,
     DatasetError,
+    DoubtWarning,
     TilingError,
     VerificationError,
+    describe,
     open_dataset,
     open_datasets,
     to_zarr,
     verify_zarr,
 )
+from dask_tiled.command_line.app import app
 from dask_tiled.export.zarr.group import node_names
 from dask_tiled.export.zarr.targets import ZarrTarget
 from dask_tiled.formats.zarr import descriptor
@@ -211,6 +215,13 @@ def test_a_damaged_dataset(scan, tmp_path, written, monkeypatch, has_links):
         to_zarr(datasets, out, **QUIET)
 
 
+def run(*words, code=0):
+    """Return the result of a command that ends with an exit code."""
+    done = CliRunner().invoke(app, [*map(str, words)])
+    assert done.exit_code == code, done.output
+    return done
+
+
 def failing(error):
     """Return an array whose only task raises an error."""
 
@@ -245,6 +256,38 @@ def test_only_the_same_export_adds_to_an_incomplete_group(tmp_path):
     check(out, {"ok": B, "bad": A})
     assert zarr.open_group(out, mode="r").attrs["mine"] == "a note"
     np.testing.assert_array_equal(zarr.open_array(out / "ok/mine", mode="r"), C)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_an_incomplete_group_is_in_doubt(tmp_path, zarr_format):
+    """It opens with the doubt that arrays are lacking, which are named, until they are added."""
+    out, given = tmp_path / "out.zarr", {"ok": B, "bad/one": failing(OSError("a bad disk"))}
+    options = {"zarr_format": zarr_format, **QUIET}
+    with pytest.raises(DatasetError, match="not stored"):
+        to_zarr(given, out, **options)
+    desc = describe(out)
+    (doubt,) = desc.doubts
+    assert (doubt.code, desc.complete) == ("unfinished", False)
+    assert "arrays are lacking: 'bad/one'" in doubt.text
+    with pytest.warns(DoubtWarning, match="arrays are lacking: 'bad/one'"):
+        np.testing.assert_array_equal(open_dataset(out), B)
+    assert not describe(out, missing="fill").doubts
+    assert "'bad/one'" in run("info", out).stdout
+    assert "'bad/one'" in run("convert", out, tmp_path / "a.npy", "--strict", code=3).stderr
+    to_zarr(given | {"bad/one": A}, out, **options)
+    desc = describe(out, dataset="ok")
+    assert (desc.doubts, desc.complete) == ((), True)
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_an_empty_name(tmp_path, zarr_format):
+    """An array without a name is found under that of its node."""
+    out = tmp_path / "out.zarr"
+    to_zarr({"q": A, "": B}, out, zarr_format=zarr_format, **QUIET)
+    datasets = open_datasets(out)
+    assert [*datasets] == ["q", "data"]
+    np.testing.assert_array_equal(datasets["data"], B)
+    assert len(describe(out).metadata["zarr"]["datasets"]) == 2
 
 
 def test_an_existing_group_stays_until_all_arrays_are_stored(tmp_path, written):

@@ -285,6 +285,17 @@ def test_wells_of_one_field(tmp_path):
     np.testing.assert_array_equal(arr.compute(), PIXELS + 10)
 
 
+def test_a_well_with_an_empty_path(tmp_path):
+    """The path is that of no well: the others are listed and opened."""
+    path = tmp_path / "a.zarr"
+    plate(path, fields=1)
+    document = json.loads((path / "zarr.json").read_text())
+    document["attributes"]["ome"]["plate"]["wells"].insert(0, {"path": ""})
+    (path / "zarr.json").write_text(json.dumps(document))
+    assert [*open_datasets(path)] == ["A_1", "A_2", "B_1"]
+    assert open_dataset(path, doubts="ignore").metadata["zarr"]["dataset"] == "A/1"
+
+
 def test_missing_wells(tmp_path):
     """The first existing well opens; a missing one is named."""
     path = tmp_path / "a.zarr"

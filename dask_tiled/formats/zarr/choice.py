@@ -23,6 +23,7 @@ from dask_tiled.formats.zarr.pictures import (
     EXPORTED,
     GroupPictures,
     fields_in,
+    lacking_in,
     pictures_in,
     with_labels,
 )
@@ -102,7 +103,7 @@ def choose(outermost: StoreDocument, dataset: int | str | None) -> StoreChoice:
         listed = dict(islice(listed.items(), most_listed())) | {chosen: listed[chosen]}
     if chosen not in listed:  # a level of an image
         chosen = next((path for path in listed if chosen.startswith(f"{path}/")), chosen)
-    return StoreChoice(members, chosen, listed, doubts)
+    return StoreChoice(members, chosen, listed, (*doubts, *lacking_in(document)))
 
 
 def _numbered(number: int, node: StoreDocument, pictures: GroupPictures) -> str:

@@ -6,7 +6,7 @@ Layout facts: the OME-NGFF specification, versions 0.1 to 0.5.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from dask_tiled.errors import DatasetError, choose_dataset
 from dask_tiled.formats.zarr.documents import member_of, node_in
 from dask_tiled.formats.zarr.folders import StoreFolder
-from dask_tiled.model.doubts import Doubt, by_size_only, may_be_meant
+from dask_tiled.model.doubts import Doubt, by_size_only, lacking, may_be_meant
 from dask_tiled.model.listing import DATA
 from dask_tiled.model.mark import MARK
 from dask_tiled.model.ome_zarr import image_in, ome_in
@@ -75,7 +75,7 @@ def pictures_in(folder: StoreFolder, document: Mapping[str, Any]) -> GroupPictur
         )
     if isinstance(told.get("plate"), Mapping):
         wells = told["plate"].get("wells")
-        names = [one["path"] for one in _dicts(wells) if isinstance(one.get("path"), str)]
+        names = _paths(wells)
         return GroupPictures({name: {"name": name} for name in names}, "well")
     labels = _labels(told)
     return GroupPictures({x: _measured(folder, x, k) for k, x in enumerate(labels)}, "label image")
@@ -114,7 +114,7 @@ def _exported(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     with suppress(KeyError, TypeError, AttributeError):
         listed = islice(document["attributes"][MARK]["datasets"].items(), MOST_LISTED)
-        found = {path: {"name": name} for path, name in listed if isinstance(name, str)}
+        found = {path: {"name": name or path} for path, name in listed if isinstance(name, str)}
         nodes = document["consolidated_metadata"]["metadata"]
         for path, facts in found.items():
             with suppress(KeyError, TypeError, ValueError, OverflowError):
@@ -123,16 +123,25 @@ def _exported(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
+def lacking_in(document: Mapping[str, Any]) -> tuple[Doubt, ...]:
+    """Return the doubt that an export left a group incomplete; none for another group."""
+    with suppress(KeyError, TypeError):
+        names = [*islice(document["attributes"][MARK]["lacking"], MOST_LISTED)]
+        return (lacking([*map(str, names)]),) if names else ()
+    return ()
+
+
 def fields_in(document: Mapping[str, Any]) -> list[str]:
     """Return the paths of the fields of a well; none of another group."""
     well = ome_in(document).get("well")
-    told = _dicts(well.get("images")) if isinstance(well, Mapping) else ()
-    return [one["path"] for one in told if isinstance(one.get("path"), str)]
+    return _paths(well.get("images")) if isinstance(well, Mapping) else []
 
 
-def _dicts(listed: Any) -> Iterator[Mapping[str, Any]]:
+def _paths(listed: Any) -> list[str]:
+    """Return the paths of listed images or wells; an empty one is the path of none."""
     some = listed[:MOST_LISTED] if isinstance(listed, list) else ()
-    return (one for one in some if isinstance(one, Mapping))
+    told = (one.get("path") for one in some if isinstance(one, Mapping))
+    return [path for path in told if isinstance(path, str) and path]
 
 
 def _series(folder: StoreFolder) -> list[str]:
