@@ -191,10 +191,11 @@ def lost_frames(lost: Sequence[tuple[str, int]]) -> tuple[Doubt, ...]:
     (path, _), count = lost[0], sum(frames for _, frames in lost)
     more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
     text = (
-        f"frames are shown in file order, although by their sequence numbers {count} are lost"
+        f"frames are shown in file order, although their sequence numbers lack {count}"
         f" inside {os.path.basename(path)}{more}"
     )
-    settle = f"pass a nav_shape of {count} positions more to show each frame at its place"
+    positions = f"{count} more position{'s' * (count > 1)}"
+    settle = f"pass a nav_shape with {positions} to show each frame at its place"
     return (Doubt("lost-frames", text, settle),)
 
 

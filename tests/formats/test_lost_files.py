@@ -417,10 +417,10 @@ def test_lost_frames_in_file_order_are_in_doubt(tmp_path):
     remove_frames(path, 12, [3, 6])
     desc = describe(path, nav_shape=(10,))
     (doubt,) = desc.doubts
-    text = "by their sequence numbers 2 are lost inside scan.mib"
+    text = "their sequence numbers lack 2 inside scan.mib"
     assert doubt.code == "lost-frames"
     assert text in doubt.text
-    assert "nav_shape of 2 positions more" in doubt.settle
+    assert "nav_shape with 2 more positions" in doubt.settle
     np.testing.assert_array_equal(
         open_dataset(path, nav_shape=(10,), doubts="ignore"), np.delete(FRAMES, [3, 6], 0)
     )

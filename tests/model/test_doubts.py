@@ -155,7 +155,7 @@ SAMPLES = {
     "pixel-type": ("MRC with bytes, older than MRC2014", bytes_of_no_sign),
     "scan-shape": ("Merlin frames without a .hdr file", no_scan),
     "uneven-axis": ("NeXus positions of which some are not numbers", not_numbers),
-    "scan-shape ": ("the same with pauses after every fourth frame", fly_backs),
+    "scan-shape ": ("Merlin frames with a pause after every fourth", fly_backs),
     "scan-shape  ": ("an Arina master and a file about its scan, without lengths", square_scan),
     "unfinished": ("an export of sums, made when frames were lacking", part_of_a_scan),
 }

@@ -65,10 +65,11 @@ def _guessed(tags: Any, ndim: int) -> tuple[Doubt, ...]:
     """Return the doubt that scan and detector may be exchanged."""
     sizes = tuple(group(tags, "ImageData", "Dimensions").values())[:ndim][::-1]
     units = [axis.units for axis in _calibrations(tags, ndim)][::-1]
+    listed = ", ".join(unit or "none" for unit in units)
     text = (
-        f"the first two axes of the file's {sizes} are taken for the detector, as in most files;"
-        f" neither a tag nor the units {units} tell the order"
-    )
+        f"the first two axes of the file's {sizes} are taken for the detector, as in most files:"
+        " no tag tells the order, "
+    ) + (f"nor do the units ({listed})" if any(units) else "and the axes have no units")
     settle = "pass transposed=True, or transposed=False if the scan comes first in the file"
     return (Doubt("axes-order", text, settle),)
 
