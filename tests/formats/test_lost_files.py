@@ -5,6 +5,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import tifffile
 
 from dask_tiled import (
     CorruptFileError,
@@ -474,3 +475,67 @@ def test_most_frames_that_may_be_lost(tmp_path):
     assert arr.shape[0] == 1200
     shown = np.concatenate([FRAMES[[0, 10]], 0 * FRAMES[:1], FRAMES[11:]])
     np.testing.assert_array_equal(arr[[0, 10, 11, -1]], shown)
+
+
+def write_numbered(folder, frames, first=1, step=1):
+    """Write a TIFF file for each element; return the paths."""
+    paths = [folder / f"ser_{first + step * k:03d}.tif" for k in range(len(frames))]
+    for k, (path, frame) in enumerate(zip(paths, frames, strict=True)):
+        told = {"metadata": None, "datetime": f"2026:01:01 00:00:{k:02d}"}
+        tifffile.imwrite(path, frame, photometric="minisblack", **told)
+    return paths
+
+
+@pytest.mark.parametrize("step", [1, 10])
+def test_a_lost_file_of_a_tiff_series(tmp_path, step):
+    """A jump of the numbers in the names is a doubt; the frame is missing at its place."""
+    frames = FRAMES[:10]
+    paths = write_numbered(tmp_path, frames, step=step)
+    paths[4].unlink()
+    found, filled = np.delete(frames, 4, axis=0), frames.copy()
+    filled[4] = 0
+    pattern, left = tmp_path / "ser_*.tif", [*paths[:4], *paths[5:]]
+    for given in (pattern, left):
+        (doubt,) = describe(given).doubts
+        assert doubt.code == "lost-files"
+        assert f"go on from {1 + 3 * step} to {1 + 5 * step}" in doubt.text
+        np.testing.assert_array_equal(open_dataset(given, doubts="ignore"), found)
+        with pytest.raises(TruncatedFileError, match="may be missing"):
+            describe(given, missing="raise")
+        arr = open_dataset(given, missing="fill", doubts="raise")
+        np.testing.assert_array_equal(arr, filled)
+        assert arr.description.missing.tolist() == [4]
+        seconds = frame_facts(arr).compute()["time"] - np.datetime64("2026-01-01")
+        np.testing.assert_array_equal(np.isnat(seconds), np.arange(10) == 4)
+        assert seconds[5] == np.timedelta64(5, "s")
+        scan = open_dataset(given, missing="fill", nav_shape=(-1, 5))
+        np.testing.assert_array_equal(scan, filled.reshape(2, 5, 6, 8))
+        scan = open_dataset(given, nav_shape=(3, 3), doubts="raise")
+        np.testing.assert_array_equal(scan, found.reshape(3, 3, 6, 8))
+
+
+def test_a_lost_file_of_a_tiff_series_of_stacks(tmp_path):
+    """It had as many frames as the others, except the last one."""
+    paths = write_numbered(tmp_path, FRAMES.reshape(4, 3, 6, 8))
+    paths[1].unlink()
+    filled = FRAMES.copy()
+    filled[3:6] = 0
+    arr = open_dataset(tmp_path / "*.tif", missing="fill")
+    np.testing.assert_array_equal(arr, filled.reshape(4, 3, 6, 8))
+    tifffile.imwrite(paths[3], FRAMES[9:11], photometric="minisblack", metadata=None)
+    np.testing.assert_array_equal(open_dataset(tmp_path / "*.tif", missing="fill"), filled[:11])
+    tifffile.imwrite(paths[0], FRAMES[:2], photometric="minisblack", metadata=None)
+    with pytest.raises(TruncatedFileError, match="its number of frames is unknown"):
+        open_dataset(tmp_path / "*.tif", missing="fill")
+
+
+@pytest.mark.parametrize(
+    "names", ["a_1 a_2 b_4", "1 2 4 5.5", "9 7 1", "1 2 9", "1 3 4.4", "1000 1007 1011", "1 4"]
+)
+def test_names_of_tiff_files_that_are_no_series(tmp_path, names):
+    paths = [tmp_path / f"{name}.tif" for name in names.split()]
+    for path, frame in zip(paths, FRAMES, strict=False):
+        tifffile.imwrite(path, frame)
+    arr = open_dataset(paths, missing="fill", doubts="raise")
+    np.testing.assert_array_equal(arr, FRAMES[: len(paths)])
+    assert describe(paths).doubts == ()

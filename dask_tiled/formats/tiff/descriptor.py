@@ -11,7 +11,7 @@ TiffEncoder, Calibration); tifffile's documentation of the files that it writes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 from dask_tiled.formats.tiff.series import PageSeries, find_series, is_one_frame
 from dask_tiled.formats.tools.choosing import choose_picture
+from dask_tiled.formats.tools.files import lost_before, named_in_a_row
 from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.files import is_filling
 from dask_tiled.model.indexing import Array, Index
@@ -68,7 +69,14 @@ def describe(
     pages = Pages()
     settled = nav_shape is not None or is_filling()
     found, rows, doubts = _choose_pages(pages, paths, dataset, level, settled=settled)
-    nav, letters, source = _nav_of([series[number] for _, series, number in found])
+    shown = [series[number] for _, series, number in found]
+    named = named_in_a_row([pages.file_of(chain[0]) for chain, _, _ in found])
+    counts = [math.prod(one.nav_shape) for one in shown]
+    is_whole = nav_shape is not None and math.prod(nav_shape) == sum(counts)
+    lost = [0] * len(found)
+    if named.doubts and is_filling() and not is_whole:
+        lost = lost_before(named.members, counts)
+    nav, letters, source = _nav_of(shown, lost)
     chain, series, number = found[0]
     row, page = rows[0], chain[series[number].numbers[0]]
     whole, kind, tags = pages.kind_of(page), pages.kind_of(row), pages.tags(page)
@@ -92,10 +100,10 @@ def describe(
         facts["positions"] = calibration.positions
     if report:
         facts["jeol"] = report
-    layout = layout_of(pages, rows).show(nav)
+    layout = layout_of(pages, rows, [*_between(counts, lost)]).show(nav)
     base_shape = base_shape_of(kind)
     desc = tools.Description.of("tiff", layout, {"tiff": facts}, axes, base_shape=base_shape)
-    desc = desc.with_doubts(*doubts)
+    desc = desc.with_doubts(*doubts, *named.doubts)
     promised = series[number].promised if len(found) == 1 and is_filling() else 0
     return desc.with_frames((promised,)) if promised else desc
 
@@ -121,6 +129,15 @@ def _choose_pages(
     return found, np.concatenate(rows), doubts
 
 
+def _between(counts: Sequence[int], lost: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first and last numbers, plus one, of lost frames before files of some frames."""
+    at = 0
+    for count, gap in zip(counts, lost, strict=True):
+        if gap:
+            yield at, at + gap
+        at += gap + count
+
+
 def _sizes_of(pages: Pages, chain: Index, series: Sequence[PageSeries]) -> list[int]:
     """Return the pixels of each series; 0 for thumbnails, which nobody means by a file."""
     rows = [chain[one.numbers[0]] for one in series]
@@ -135,16 +152,21 @@ def _sizes_of(pages: Pages, chain: Index, series: Sequence[PageSeries]) -> list[
     ]
 
 
-def _nav_of(chosen: Sequence[PageSeries]) -> tuple[tuple[int, ...], str, str]:
-    """Return the navigation shape of all files, a letter for each axis, and the source."""
-    first = chosen[0]
-    if len(chosen) == 1:
+def _nav_of(chosen: Sequence[PageSeries], lost: Sequence[int]) -> tuple[tuple[int, ...], str, str]:
+    """Return the navigation shape of all files, a letter for each axis, and the source.
+
+    ``lost`` is the number of lost frames before each file.
+    """
+    first, *others = chosen
+    if not others:
         return first.nav_shape, first.letters, first.source
-    if any(one.nav_shape != first.nav_shape for one in chosen):
-        frames = sum(math.prod(one.nav_shape) for one in chosen)
+    if any(one.nav_shape != first.nav_shape for one in others):
+        frames = sum(math.prod(one.nav_shape) for one in chosen) + sum(lost)
         return (frames,), "i", "the number of frames in all files"
     letters = f"#{first.letters}" if first.letters else "i"
-    return (len(chosen), *first.nav_shape), letters, "the number of files"
+    files = len(chosen) + sum(lost) // math.prod(first.nav_shape)
+    source = "the numbers of the files" if any(lost) else "the number of files"
+    return (files, *first.nav_shape), letters, source
 
 
 def _summary(pages: Pages, chain: Index, series: PageSeries) -> dict[str, Any]:
@@ -179,12 +201,18 @@ def read_headers(desc: tools.Description) -> Array:
     told, paths = desc.metadata["tiff"], [file.path for file in desc.files]
     pages = Pages(dated=True)
     _, rows, _ = _choose_pages(pages, paths, told["dataset"], told["level"], settled=True)
-    layout, opened = layout_of(pages, rows), desc.layout
+    opened = desc.layout
+    layout = layout_of(pages, rows, opened.selection.lost)
     if (layout.files, *layout.pieces.content) != (opened.files, *opened.pieces.content):
         raise tools.DatasetError("the pages have changed since the file was opened", path=paths[0])
     if not pages.dates:
         raise tools.DatasetError("the pages have no DateTime", path=paths[0])
-    return dates_of(pages, rows).view([("time", "M8[us]")])
+    dates = np.full(layout.n_frames, np.datetime64("NaT", "us"))
+    is_found = np.ones(layout.n_frames, bool)
+    for first, stop in layout.selection.lost:
+        is_found[first:stop] = False
+    dates[is_found] = dates_of(pages, rows)
+    return dates.view([("time", "M8[us]")])
 
 
 FORMAT = tools.Format(

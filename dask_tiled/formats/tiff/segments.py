@@ -22,12 +22,20 @@ MOST_SAMPLES = 1 << 62  # larger arrays exceed 64-bit indices
 CONVERT = "Convert the file, for example with tiffcp -c none old.tif new.tif."
 
 
-def layout_of(pages: Pages, rows: Sequence[int] | Index) -> tools.Layout:
-    """Lay out pages of one shape and dtype, of any kinds and files, as frames of an array."""
+def layout_of(
+    pages: Pages, rows: Sequence[int] | Index, lost: Sequence[tuple[int, int]] = ()
+) -> tools.Layout:
+    """Lay out pages of one shape and dtype, of any kinds and files, as frames of an array.
+
+    ``lost`` are the first and last numbers, plus one, of frames in lost files.
+    """
     rows = np.asarray(rows, np.int64)
     first = pages.kind_of(int(rows[0]))
     files, kinds, _, _, _, counts = pages.columns(rows)
-    n_frames = int(counts.sum())
+    starts = counts.cumsum() - counts
+    for first_lost, stop in lost:
+        starts[starts >= first_lost] += stop - first_lost
+    n_frames = int(counts.sum()) + sum(stop - first_lost for first_lost, stop in lost)
     if n_frames * math.prod(first.full) >= MOST_SAMPLES:
         path = pages.file_of(int(rows[0])).path
         raise tools.CorruptFileError("the array is too large", path=path)
@@ -38,7 +46,7 @@ def layout_of(pages: Pages, rows: Sequence[int] | Index) -> tools.Layout:
         own = np.flatnonzero(kinds == number)
         kind = pages.kinds[number]
         _check_kind(kind, first, pages.file_of(int(rows[own[0]])).path)
-        frames, segments = ((counts.cumsum() - counts)[own], counts[own]), pages.segments(rows[own])
+        frames, segments = (starts[own], counts[own]), pages.segments(rows[own])
         _check_segments(pages, kind, rows[own], *segments)
         boxes = _boxes_of(kind, *frames, inverse[own], *segments)
         both = [decoders.setdefault(one, len(decoders)) for one in (kind.decoder, kind.blank)]
@@ -47,7 +55,7 @@ def layout_of(pages: Pages, rows: Sequence[int] | Index) -> tools.Layout:
         boxes = boxes._replace(decoder=np.array(both)[boxes.decoder], **shown)
         tables.append(piece_table(**boxes._asdict()))
     chosen = [pages.files[k] for k in used]
-    return tools.Layout(chosen, (n_frames,), first.shape, joined(tables), [*decoders])
+    return tools.Layout(chosen, (n_frames,), first.shape, joined(tables), [*decoders], lost=lost)
 
 
 def base_shape_of(kind: PageLayout) -> tuple[int, ...]:

@@ -47,11 +47,16 @@ __all__ = [
     "lost_before",
     "named_file",
     "named_in",
+    "named_in_a_row",
     "names_in",
     "natural_key",
     "opened",
     "read_exactly",
 ]
+
+
+NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)", re.DOTALL)
+"""Path of a file with a number before its suffix."""
 
 
 class SeriesFile(NamedTuple):
@@ -151,6 +156,31 @@ class Series(NamedTuple):
         return [self.before, *(after.first - one.first - one.frames for one, after in pairs)]
 
 
+def named_in_a_row(files: Sequence[File]) -> Series:
+    """Return files as a series, with the places that the numbers in their names give them.
+
+    Numbers may have a step. Where names differ in more than the number before the suffix, where
+    numbers do not increase by whole steps, or more files would be lost than there are, the files
+    are taken as complete.
+    """
+    parts = [NUMBERED.fullmatch(file.path) for file in files]
+    names = {part and (part[1], part[3]) for part in parts}
+    numbers = [int(part[2]) for part in parts if part] if len(names) == 1 else []
+    steps = [after - one for one, after in pairwise(numbers)]
+    step = min(steps, default=0)
+    places = [*range(len(files))]
+    if step > 0 and not any(n % step for n in steps) and sum(steps) < 2 * len(files) * step:
+        places = [(n - numbers[0]) // step for n in numbers]
+    members = [SeriesFile(file, n, 1, ()) for file, n in zip(files, places, strict=True)]
+    gap = next((k for k, n in enumerate(places) if k and n > places[k - 1] + 1), 0)
+    if not gap or is_following():
+        return Series(members)
+    why = f"the numbers of its files go on from {numbers[gap - 1]} to {numbers[gap]}"
+    settle = "pass missing='fill' to show the frames between as missing, or a nav_shape of just "
+    settle += "those found"
+    return Series(members, (Doubt("lost-files", f"the series may be longer: {why}", settle),))
+
+
 def gather(
     paths: Sequence[str], read: Callable[[str], SeriesFile], *, series: bool, filled: bool = False
 ) -> Series:
@@ -247,7 +277,7 @@ def may_be_longer(why: str) -> Doubt:
 def _neighbours(path: str) -> tuple[Iterator[str], Iterator[str], bool]:
     """Yield files with higher numbers, and with lower numbers; return whether these exist."""
     folder, name = os.path.split(path)
-    name_parts = re.fullmatch(r"(.*?)(\d+)(\.[^.]*)", name, re.DOTALL)
+    name_parts = NUMBERED.fullmatch(name)
     if name_parts is None:
         return iter(()), iter(()), True
     prefix, number, suffix = name_parts.groups()
