@@ -315,7 +315,7 @@ def test_what_functions_allocate_is_not_guessed(large):
 
 def test_parts_of_large_chunks_are_told(tmp_path, monkeypatch):
     """Functions of whole chunks get parts of the chunks that suit tiles."""
-    for module in ("tiling.negotiation", "explaining"):
+    for module in ("tiling.negotiation", "explaining.explanation"):
         monkeypatch.setattr(f"dask_tiled.{module}.USUAL_COUNT", 8)
     path = write_npy(tmp_path / "scan.npy", counting_frames((16, 16, 8, 64), "u2"))
     with dask.config.set({"array.chunk-size": 1 << 13}):
