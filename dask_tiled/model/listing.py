@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import count
+from itertools import chain, count
 from typing import Any, NamedTuple
 
 from dask_tiled.errors import printable
@@ -71,17 +71,24 @@ def _names(listed: Any, meant: Any) -> dict[Any, str]:
     items = listed.items() if isinstance(listed, Mapping) else enumerate(listed)
     found = {key: _name(key, facts, meant) for key, facts in items}
     counts = Counter(found.values())
-    named, taken = {}, set[str]()
+    kept = {name for name in counts if counts[name] == 1 and _plain(name) == name}
+    named, taken = {}, {*kept}
     for key, name in found.items():
         if not name and key != meant:
             continue
         if counts[name] > 1 and name:
             name = key if isinstance(key, str) else f"{name}_{key}"  # noqa: PLW2901
-        plain = name.strip("/").replace("/", "_") or DATA
-        longer = (f"{plain}_{k}" for k in count(2))
-        named[key] = plain if plain not in taken else next(x for x in longer if x not in taken)
+        plain = _plain(name)
+        every = chain([plain], (f"{plain}_{k}" for k in count(2)))
+        free = (x for x in every if x not in taken)
+        named[key] = name if found[key] in kept else next(free)
         taken.add(named[key])
     return named
+
+
+def _plain(name: str) -> str:
+    """Return a name without slashes."""
+    return name.strip("/").replace("/", "_") or DATA
 
 
 def _name(key: int | str, facts: Any, meant: Any) -> str:

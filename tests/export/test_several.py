@@ -165,7 +165,7 @@ def test_names_become_valid_nodes(tmp_path):
         assert not node.endswith((".", " "))
         assert not {*node} & {*'<>:"/\\|?*\n'}
         assert len(node.encode()) < 256
-    assert (nodes["a/b"], nodes["a_b"], nodes["A_B"]) == ("a_b", "a_b_2", "A_B_3")
+    assert (nodes["a/b"], nodes["a_b"], nodes["A_B"]) == ("a_b_3", "a_b", "A_B_2")
     assert (nodes[".."], nodes[""], nodes["OME"]) == ("data", "data_2", "OME_2")
     assert (nodes["con.txt"], nodes["µ"]) == ("con.txt_", "µ")
     out = tmp_path / "out.zarr"
@@ -288,6 +288,37 @@ def test_an_empty_name(tmp_path, zarr_format):
     assert [*datasets] == ["q", "data"]
     np.testing.assert_array_equal(datasets["data"], B)
     assert len(describe(out).metadata["zarr"]["datasets"]) == 2
+
+
+def test_names_that_exist_as_given(tmp_path):
+    """A valid name keeps its node and its name, wherever another one resembles it."""
+    out, given = tmp_path / "out.zarr", {"a/b": A, "a_b": A + 1, "c": C}
+    to_zarr(given, out, **QUIET)
+    check(out, {"a_b_2": A, "a_b": A + 1, "c": C})
+    for name, pixels in given.items():
+        np.testing.assert_array_equal(open_dataset(out, dataset=name), pixels)
+    datasets = open_datasets(out)
+    assert [*datasets] == ["a_b_2", "a_b", "c"]
+    np.testing.assert_array_equal(datasets["a_b"], A + 1)
+    verify_zarr(out, datasets)
+
+
+def test_arrays_are_compared_by_name(tmp_path):
+    """The order of the arrays, and the name of the only one, do not matter."""
+    out = tmp_path / "out.zarr"
+    to_zarr({"a:b": A, "a?b": A + 1}, out, **QUIET)
+    verify_zarr(out, {"a?b": A + 1, "a:b": A})
+    with pytest.raises(VerificationError, match="a pixel differs"):
+        verify_zarr(out, {"a?b": A, "a:b": A + 1})
+    match = r"out\.zarr: the store is a group of several arrays; expected an array\. Pass all"
+    with pytest.raises(VerificationError, match=match):
+        verify_zarr(out, A)
+    to_zarr({"only": B}, tmp_path / "one.zarr", **QUIET)
+    verify_zarr(tmp_path / "one.zarr", open_datasets(tmp_path / "one.zarr"))
+    with pytest.raises(VerificationError, match="a pixel differs"):
+        verify_zarr(tmp_path / "one.zarr", {"data": B + 1})
+    with pytest.raises(VerificationError, match=r"one\.zarr/b: the store is empty"):
+        verify_zarr(tmp_path / "one.zarr", {"only": B, "b": B})
 
 
 def test_an_existing_group_stays_until_all_arrays_are_stored(tmp_path, written):

@@ -132,20 +132,25 @@ def names_an_array(name: str, others: Sequence[str]) -> bool:
 def node_names(names: Iterable[str]) -> dict[str, str]:
     """Return names of zarr nodes by names of arrays: valid on all systems, unique without case.
 
-    Forbidden characters are replaced by "_", and equal names get a number.
+    Forbidden characters are replaced by "_", and equal names get a number. Valid names are kept.
     """
+    plain = {name: _as_a_node(name) for name in names}
     found, taken = {}, {as_a_folder(one) for one in (SERIES, "zarr.json")}
-    for name in names:
-        plain = _UNSAFE.sub("_", normalize("NFC", name))
-        if plain.startswith((".", "__")):
-            plain = plain.lstrip("._")
-        plain = plain.encode()[:_LONGEST].decode(errors="ignore").rstrip(". ") or DATA
-        plain += "_" * bool(_OF_WINDOWS.fullmatch(plain))
-        numbered = (f"{plain}_{k}" for k in count(2))
-        node = next(x for x in chain([plain], numbered) if as_a_folder(x) not in taken)
-        taken.add(as_a_folder(node))
-        found[name] = node
-    return found
+    for name in sorted(plain, key=lambda name: plain[name] != name):
+        numbered = (f"{plain[name]}_{k}" for k in count(2))
+        every = chain([plain[name]], numbered)
+        found[name] = next(x for x in every if as_a_folder(x) not in taken)
+        taken.add(as_a_folder(found[name]))
+    return {name: found[name] for name in plain}
+
+
+def _as_a_node(name: str) -> str:
+    """Return a name, with what is not valid for a zarr node on all systems replaced."""
+    plain = _UNSAFE.sub("_", normalize("NFC", name))
+    if plain.startswith((".", "__")):
+        plain = plain.lstrip("._")
+    plain = plain.encode()[:_LONGEST].decode(errors="ignore").rstrip(". ") or DATA
+    return plain + "_" * bool(_OF_WINDOWS.fullmatch(plain))
 
 
 def as_a_folder(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +80,7 @@ def verify_zarr(store: Any, arr: Any, *, progress: bool | None = None) -> None:
         )
     several = arrays_by_name(arr)
     if several is not None:
-        for name, node in node_names(several).items():
+        for name, node in _nodes_of(store, several).items():
             _verify(_member(store, node), opened(several[name]), progress=progress)
     else:
         _verify(store, opened(arr), progress=progress)
@@ -126,6 +126,27 @@ def _verify(store: Any, arr: da.Array, *, progress: bool | None) -> None:
                 show=progress,
                 title="verify_zarr",
             )
+
+
+def _nodes_of(store: Any, names: Collection[str]) -> dict[str, str]:
+    """Return the nodes of a group by names of arrays: those it lists, or that an export makes.
+
+    A single array is that of a group of one, whatever its name.
+    """
+    path = local_path(store) or str(store)
+    with _reading_of(path):
+        group = _node(store, path)
+    listed = _mark_of(group).get("datasets")
+    known = {name: node for node, name in listed.items()} if isinstance(listed, Mapping) else {}
+    if len(known) == len(names) == 1:
+        return dict(zip(names, known.values(), strict=True))
+    return {name: known.get(name, node) for name, node in node_names(names).items()}
+
+
+def _mark_of(node: zarr.Group | zarr.Array[Any]) -> Mapping[str, Any]:
+    """Return what an export notes about an array or a group."""
+    mark = node.attrs.get(MARK)
+    return mark if isinstance(mark, Mapping) else {}
 
 
 def _member(store: Any, node: str) -> Any:
@@ -185,6 +206,12 @@ def _opened(store: Any, path: str) -> tuple[list[zarr.Array[Any]], Halving]:
 
     opened = _node(store, path)
     names, halving = [""], Halving()
+    if "datasets" in _mark_of(opened):
+        problem, hint = (
+            "the store is a group of several arrays",
+            "Pass all of them by name, or --all.",
+        )
+        raise VerificationError(problem, path=path, expected="an array", hint=hint)
     if isinstance(opened, zarr.Group):
         names, halving = _levels_of(opened, path)
     arrays: list[Any] = []
@@ -206,8 +233,8 @@ def _opened(store: Any, path: str) -> tuple[list[zarr.Array[Any]], Halving]:
 
 def _levels_of(group: zarr.Group, path: str) -> tuple[list[str], Halving]:
     """Return the paths of the levels in the metadata of a group, and how they were computed."""
-    mark = group.attrs.get(MARK)
-    if not isinstance(mark, Mapping) or "pyramid" not in mark:
+    mark = _mark_of(group)
+    if "pyramid" not in mark:
         return [DATA], Halving()
     try:
         told: Any = mark["pyramid"]
