@@ -143,7 +143,7 @@ def describe(
         expected = " or ".join(map(repr, DOUBTS))
         raise DatasetError("invalid doubts", path=first_path, expected=expected, found=repr(doubts))
     if doubts == "raise":
-        raise_of(desc, missing, follow=follow)
+        raise_of(desc, missing, opened=path, follow=follow)
     return desc
 
 
@@ -349,8 +349,7 @@ def warn_of(
     Several files that are opened together are told by the first in doubt, and by their number. The
     path ``opened`` is named if it is a folder, instead of a file in it.
     """
-    is_folder = isinstance(opened, str | os.PathLike) and os.path.isdir(opened)
-    folder = os.fspath(opened) if is_folder else ""
+    folder = _folder(opened)
     absent = [(desc, _absent(desc, missing, follow=follow)) for desc in descs]
     in_doubt = [(desc, _sentences(desc)) for desc in descs if doubts == "warn"]
     for told, kind, also in (
@@ -363,11 +362,20 @@ def warn_of(
             warn(f"{path}: {text}{more}", kind)
 
 
-def raise_of(desc: Description, missing: str | None, *, follow: bool) -> None:
-    """Raise a DoubtError of missing frames and of doubts, if there are any."""
+def raise_of(desc: Description, missing: str | None, *, opened: Any, follow: bool) -> None:
+    """Raise a DoubtError of missing frames and of doubts, if there are any.
+
+    The path ``opened`` is named if it is a folder, instead of a file in it.
+    """
     told = f"{_absent(desc, missing, follow=follow)} {_sentences(desc)}".strip()
     if told:
-        raise DoubtError(told, path=desc.files[-1].path)
+        raise DoubtError(told, path=_folder(opened) or desc.files[-1].path)
+
+
+def _folder(opened: Any) -> str:
+    """Return the path that a user opened if it is a folder; else an empty text."""
+    is_folder = isinstance(opened, str | os.PathLike) and os.path.isdir(opened)
+    return os.fspath(opened) if is_folder else ""
 
 
 def _absent(desc: Description, missing: str | None, *, follow: bool) -> str:

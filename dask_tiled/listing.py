@@ -98,7 +98,7 @@ def list_contents(
     listed = replace(desc, doubts=tuple(x for x in desc.doubts if x.code in OF_THE_LIST))
     doubts = options.get("doubts", "warn")
     if doubts == "raise":
-        raise_of(listed, "fill", follow=False)
+        raise_of(listed, "fill", opened=path, follow=False)
     warn_of(listed, opened=path, missing="fill", doubts=doubts)
     option, meant, names = Listing.of(facts_of(desc))
     several = len(names) > 1 and meant in names

@@ -16,6 +16,7 @@ from range_server import serving
 from dask_tiled import (
     CorruptFileError,
     DatasetError,
+    DoubtError,
     DoubtWarning,
     describe,
     open_dataset,
@@ -253,6 +254,11 @@ def test_plates(tmp_path, version):
     assert [*desc.metadata["zarr"]["datasets"]] == [*WELLS]
     with pytest.warns(DoubtWarning, match=re.escape(f"{path}: 3 arrays may be meant")):
         open_dataset(path)
+    with pytest.raises(DoubtError, match=re.escape(f"{path}: 3 arrays may be meant")):
+        open_dataset(path, doubts="raise")
+    for row in ("A", "A/"):
+        with pytest.raises(DatasetError, match=f"not a well; expected A/1, A/2; found {row}"):
+            open_dataset(path, dataset=row)
     for dataset, first in (*WELLS.items(), (1, 10)):
         arr = open_dataset(path, dataset=dataset)
         assert arr.dims == ("field", *"tczyx")

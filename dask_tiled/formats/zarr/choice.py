@@ -95,6 +95,7 @@ def choose(outermost: StoreDocument, dataset: int | str | None) -> StoreChoice:
     known = _results(document) or pictures.known
     if dataset is None or isinstance(dataset, str):
         name = None if dataset is None else pictures.path_of(dataset, entry.path)
+        _check_row(name or "", pictures, entry.path)
     else:
         name = _numbered(dataset, outermost, GroupPictures(known, pictures.kind))
     members, chosen, doubts = _found(outermost, name, pictures)
@@ -104,6 +105,15 @@ def choose(outermost: StoreDocument, dataset: int | str | None) -> StoreChoice:
     if chosen not in listed:  # a level of an image
         chosen = next((path for path in listed if chosen.startswith(f"{path}/")), chosen)
     return StoreChoice(members, chosen, listed, (*doubts, *lacking_in(document)))
+
+
+def _check_row(name: str, pictures: GroupPictures, path: str) -> None:
+    """Raise a DatasetError that names the wells of a row of a plate, if ``name`` is a row."""
+    row = f"{name.strip('/')}/"
+    wells = [well for well in pictures.known if well.startswith(row)]
+    if wells and pictures.kind == "well":
+        problem, expected = "the path is a row of a plate, not a well", ", ".join(wells)
+        raise DatasetError(problem, path=path, expected=expected, found=name)
 
 
 def _numbered(number: int, node: StoreDocument, pictures: GroupPictures) -> str:
