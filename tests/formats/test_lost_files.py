@@ -238,6 +238,33 @@ def test_a_lost_source_between_frames_of_another(tmp_path, lost):
         describe(path, missing="fill")
 
 
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(("short", "count"), [(0, 3), (1, 1), (2, 2), (1, 0)])
+def test_a_source_that_is_shorter_than_mapped(tmp_path, nested, short, count):
+    """Frames that it lacks are missing, all others are there; the library fails where they lack."""
+    path, paths = write_virtual(tmp_path)
+    with h5py.File(paths[short], "r+") as file:
+        del file["entry/data/data"]
+        file["entry/data/data"] = FRAMES[4 * short :][:count]
+    if nested:
+        layout = h5py.VirtualLayout(FRAMES.shape, FRAMES.dtype)
+        layout[...] = h5py.VirtualSource(path.name, "data", FRAMES.shape, FRAMES.dtype)
+        with h5py.File(tmp_path / "outer.h5", "w", libver="latest") as file:
+            file.create_virtual_dataset("data", layout, fillvalue=7)
+        path = tmp_path / "outer.h5"
+    for options in ({}, {"missing": "raise"}):
+        with pytest.raises(TruncatedFileError, match=r"shorter than mapped.*Pass missing='fill'"):
+            open_dataset(path, **options)
+    filled, gone = FRAMES.copy(), np.arange(4 * short + count, 4 * short + 4)
+    filled[gone] = 7
+    arr = open_dataset(path, missing="fill")
+    np.testing.assert_array_equal(arr, filled)
+    assert arr.description.missing.tolist() == gone.tolist()
+    assert arr.description.metadata["hdf5"]["missing_files"] == (paths[short].name,)
+    for frames in (slice(8, 12), slice(0, 4)):
+        np.testing.assert_array_equal(arr[frames], filled[frames])
+
+
 def test_all_sources_of_a_virtual_dataset_are_lost(tmp_path):
     path, paths = write_virtual(tmp_path)
     for one in paths:

@@ -35,7 +35,8 @@ class Whole(NamedTuple):
 def whole_sources(tree: Tree, dataset: Any) -> Whole | None:
     """List the sources of a virtual dataset; None unless they are whole datasets in boxes.
 
-    Raise a TruncatedFileError or LookupError if one is missing and ``missing`` is not "fill".
+    Raise a TruncatedFileError or LookupError if one is missing or too short, and ``missing`` is not
+    "fill".
     """
     sources = dataset.virtual_sources()
     boxes = list(map(_box_of, sources))
@@ -48,15 +49,44 @@ def whole_sources(tree: Tree, dataset: Any) -> Whole | None:
         try:
             for member in tree.members(dataset, source):
                 lead = len(shape) - getattr(member, "ndim", MAX_NDIM)
-                if lead < 0 or shape != (1,) * lead + member.shape or member.dtype != dataset.dtype:
+                own = (1,) * lead + member.shape
+                lacking = _lacking(member, own, shape)
+                if lead < 0 or member.dtype != dataset.dtype or (own != shape and not lacking):
                     return None
+                for at, size in lacking:
+                    place = tuple(n + k for n, k in zip(start, at, strict=True))
+                    lost.append((source.file_name, (place, size)))
         except (TruncatedFileError, LookupError):
             if not is_filling():
                 raise
             lost.append((source.file_name, (start, shape)))
         else:
-            found.append((start, source))
+            if math.prod(own):
+                found.append((start, source))
     return Whole(found, rest, lost)
+
+
+def _lacking(source: Any, there: tuple[int, ...], shape: tuple[int, ...]) -> list[Box]:
+    """Return the box that a source lacks which is shorter than mapped, along one axis only.
+
+    Raise a TruncatedFileError if there is one and ``missing`` is not "fill".
+    """
+    short = [k for k, (n, most) in enumerate(zip(there, shape, strict=False)) if n != most]
+    if len(there) != len(shape) or len(short) != 1 or there[short[0]] > shape[short[0]]:
+        return []
+    if not is_filling():
+        raise TruncatedFileError(
+            "a source of a virtual dataset is shorter than mapped",
+            path=source.file.filename,
+            where=source.name,
+            expected=f"shape {shape}",
+            found=f"shape {there}",
+            hint="Pass missing='fill' to show the frames that it lacks as missing.",
+        )
+    (axis,) = short
+    at = tuple(n if k == axis else 0 for k, n in enumerate(there))
+    size = tuple(shape[axis] - n if k == axis else n for k, n in enumerate(there))
+    return [(at, size)]
 
 
 def _box_of(source: Any) -> Box:
