@@ -67,9 +67,12 @@ class Listing(NamedTuple):
 
 
 def _names(listed: Any, meant: Any) -> dict[Any, str]:
-    """Return the names of the images listed in metadata, by option value."""
+    """Return the names of the images listed in metadata, by option value.
+
+    Numbers without an image have no facts.
+    """
     items = listed.items() if isinstance(listed, Mapping) else enumerate(listed)
-    found = {key: _name(key, facts, meant) for key, facts in items}
+    found = {key: _name(key, facts, meant) for key, facts in items if facts != {}}
     counts = Counter(found.values())
     kept = {name for name in counts if counts[name] == 1 and _plain(name) == name}
     named, taken = {}, {*kept}

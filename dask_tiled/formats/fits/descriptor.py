@@ -112,9 +112,9 @@ def describe(
     axes = tuple(_axis(file.path, header, n) for n in range(len(shape), 0, -1))
     facts = {"hdu": number, "header": header, "orientation": ORIENTATION, "scaled": bool(scaling)}
     if are_all:
-        images = {k: hdu for k, hdu in enumerate(hdus) if hdu.shape}
-        names = {k: {"name": x.values["EXTNAME"], "shape": x.shape} for k, x in images.items()}
-        facts |= {"dataset": number, "datasets": names}
+        named = [{"name": x.values["EXTNAME"], "shape": x.shape} for x in hdus]
+        images = tuple(one if one["shape"] else {} for one in named)
+        facts |= {"dataset": number, "datasets": images}
     if scaling or moved or (gain, zero) == (1, 0):
         facts["units"] = values["BUNIT"]
     if "ZIMAGE" in header:
