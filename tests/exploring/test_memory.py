@@ -16,12 +16,12 @@ resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 import numpy as np
 from dask_tiled import open_dataset
 from dask_tiled.exploring.pictures import Pictures
-from dask_tiled.exploring.session import Session
+from dask_tiled.exploring.session import PageSession
 
 arr = open_dataset(path, "raw", dtype="u2", nav_shape=(80, 512), sig_shape=(256, 256))
 assert arr.nbytes == 4 * limit
 errors = []
-session = Session(Pictures.of(arr, {}), lambda m: m.kind == "error" and errors.append(m.head))
+session = PageSession(Pictures.of(arr, {}), lambda m: m.kind == "error" and errors.append(m.head))
 session.begin()
 
 def rest():

@@ -132,15 +132,24 @@ def test_data_sets_need_exactly_one_variable(arr):
         opening.opened(xarray.Dataset())
 
 
-@pytest.mark.parametrize(
-    "data", [None, 3, {"a": 1}, xarray.DataTree(), object()], ids=lambda x: type(x).__name__
-)
+@pytest.mark.parametrize("data", [None, 3, object()], ids=lambda x: type(x).__name__)
 def test_other_objects_raise(data):
     with pytest.raises(DatasetError, match="neither an array nor a path; expected") as caught:
         dask_tiled.to_zarr(data, "out.zarr")
     assert caught.value.found == type(data).__name__
     with pytest.raises(TilingError, match="not an array"):
         dask_tiled.tiles.center_of_mass(data)
+
+
+def test_mappings_are_no_arrays():
+    """They are exported if their values are arrays; trees of xarray are not."""
+    with pytest.raises(DatasetError, match=r"the array 'a' cannot be stored; .*found int"):
+        dask_tiled.to_zarr({"a": 1}, "out.zarr")
+    with pytest.raises(DatasetError, match="a tree of Datasets cannot be exported"):
+        dask_tiled.to_zarr(xarray.DataTree(), "out.zarr")
+    for data in ({"a": 1}, xarray.DataTree()):
+        with pytest.raises(TilingError, match="not an array"):
+            dask_tiled.tiles.center_of_mass(data)
 
 
 def test_paths_in_place_of_arrays_raise_with_a_hint():
