@@ -115,8 +115,10 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return a hint at the closest known word, or None."""
     from difflib import get_close_matches  # only in errors
 
+    names = sorted(set(known))
     # "foo" and "follow" have a similarity of 0.67, "shape" and "sig_shape" of 0.71.
-    close = get_close_matches(word, sorted(set(known)), n=1, cutoff=0.7)
+    close = get_close_matches(word, names, n=1, cutoff=0.7)
+    close = close or [name for name in names if sorted(name) == sorted(word)]  # letters exchanged
     return f"Do you mean {close[0]!r}?" if close else None
 
 

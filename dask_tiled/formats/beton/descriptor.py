@@ -68,16 +68,15 @@ def describe(paths: Sequence[str], *, field: int | str | None = None) -> tools.D
 def _choose(file: SampleFile, field: int | str | None) -> Chosen:
     """Select a field: the one that the user asks for, or the first of images, or else the first.
 
-    By default, it is in doubt if there are other fields of images, or none of images and others.
+    By default, it is in doubt if there are other fields of images.
     """
     names = [one.name for one in file.fields]
     if field is not None:
         return Chosen(choose_dataset(file.file.path, names, field), ())
-    numbers = range(len(names))
-    images = [k for k in numbers if file.fields[k].type_id == structure.IMAGE]
-    first, *others = images or numbers
-    told_by = "the first field of images" if images else "the first field"
+    images = [k for k, one in enumerate(file.fields) if one.type_id == structure.IMAGE]
+    first, *others = images or [0]
     rivals = [names[k] for k in others]
+    told_by = "the first field of images"
     return Chosen(first, by_size_only(names[first], rivals, told_by, option="field"))
 
 
