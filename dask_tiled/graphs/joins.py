@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.graphs.layers import layers_in_order
 from dask_tiled.graphs.names import (
     Alias,
     Blockwise,
@@ -21,6 +20,7 @@ from dask_tiled.graphs.names import (
 )
 from dask_tiled.graphs.reading import CONCATENATES, STACKS
 from dask_tiled.graphs.slices import as_now, taken
+from dask_tiled.plans.plan import layers_in_order
 from dask_tiled.plans.tasks import Block, Key
 
 JOINING = CONCATENATES, STACKS

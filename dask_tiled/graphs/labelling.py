@@ -8,9 +8,10 @@ import dask.array as da
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.graphs.layers import function_of, layers_in_order, on_chunks
+from dask_tiled.graphs.layers import function_of, on_chunks
 from dask_tiled.graphs.names import Alias, Blockwise, Layer, MaterializedLayer, Task
 from dask_tiled.graphs.slices import as_now
+from dask_tiled.plans.plan import layers_in_order
 from dask_tiled.plans.tasks import Labelling
 
 LABELLED = "labelled-"

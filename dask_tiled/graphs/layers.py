@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.engine.expressions import in_order
 from dask_tiled.graphs.functions import is_of_numpy
 from dask_tiled.graphs.names import (
     Alias,
@@ -25,17 +24,13 @@ from dask_tiled.graphs.names import (
 )
 from dask_tiled.model.indexing import Array
 from dask_tiled.plans.operands import is_other_array
+from dask_tiled.plans.plan import layers_in_order
 from dask_tiled.plans.tasks import Function, Nested, pixels_of
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Grid
 
 DESCRIPTION = "description"
 """Annotation of layers that read files: their description; dask has annotations of its own."""
-
-
-def layers_in_order(dependencies: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """Yield the names of all layers in topological order."""
-    return in_order(dependencies, lambda name: dependencies.get(name, ()), str)
 
 
 def arrays_of_numpy(graph: HighLevelGraph) -> set[str]:

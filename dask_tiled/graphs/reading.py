@@ -24,7 +24,7 @@ from dask_tiled.graphs.functions import (
     reduction_of,
     reshaping_of,
 )
-from dask_tiled.graphs.layers import DESCRIPTION, function_of, layers_in_order
+from dask_tiled.graphs.layers import DESCRIPTION, function_of
 from dask_tiled.graphs.moves import is_broadcast, leaves_places, places_taken
 from dask_tiled.graphs.names import (
     Blockwise,
@@ -40,6 +40,7 @@ from dask_tiled.graphs.names import (
 )
 from dask_tiled.graphs.slices import as_now, cuts_of, taken
 from dask_tiled.model.indexing import Cut, cut_chunks
+from dask_tiled.plans.plan import layers_in_order
 from dask_tiled.plans.tasks import Function, Key, Kwargs, Label, Labelling, pixels_of, run_job
 from dask_tiled.plans.tree import (
     Argument,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -258,6 +258,11 @@ def takes_time(source: Source) -> bool:
     return source.layout.has_blocks or is_url(source.layout.files[0].path)
 
 
+def layers_in_order(dependencies: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """Yield the names of all layers in topological order."""
+    return in_order(dependencies, lambda name: dependencies.get(name, ()), str)
+
+
 def plans_of(
     parts: Mapping[str, Known], reads: Mapping[str, Known], dependencies: Mapping[str, set[str]]
 ) -> Iterator[Plan]:
@@ -267,7 +272,7 @@ def plans_of(
     """
     stages: dict[str, int] = {}
     groups: dict[tuple[object, ...], list[str]] = {}
-    for name in in_order(dependencies, lambda x: dependencies.get(x, ()), str):
+    for name in layers_in_order(dependencies):
         below = max((stages[x] for x in dependencies[name]), default=0)
         stages[name] = below + (name in parts or name in reads)
         if name not in reads and name not in parts:
