@@ -184,6 +184,10 @@ c.IPKernelApp.exec_lines = [
     "logging.getLogger('distributed.nanny').setLevel('ERROR')",  # messages about slow shutdown
 ]
 """
+WORKERS = """
+logging:
+  distributed.worker: critical  # heartbeats that a shutdown interrupts
+"""
 
 
 def configure_kernels(app: Sphinx) -> None:
@@ -192,6 +196,8 @@ def configure_kernels(app: Sphinx) -> None:
     profile.mkdir(parents=True, exist_ok=True)
     (profile / "ipython_kernel_config.py").write_text(KERNEL, "utf8")
     os.environ["IPYTHONDIR"] = str(profile.parent)
+    write_generated(app, "dask.yaml", WORKERS)
+    os.environ["DASK_CONFIG"] = str(Path(app.srcdir) / "_generated" / "dask.yaml")
 
 
 def outdated_notebooks(_: Sphinx, env: BuildEnvironment, *_changes: set[str]) -> list[str]:
