@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import Any
 
 import dask.array as da
+import numpy as np
 
 from dask_tiled.converting.flat_files import FlatArray, write_flat
 from dask_tiled.errors import DatasetError, DoubtWarning, require, warn
@@ -116,7 +117,7 @@ def write_ome_tiff(arr: da.Array, path: str, at: str, *, show: bool | None) -> N
             metadata |= {name: axis.scale, f"{name}Unit": unit}
         elif not axis.labels and not axis.coordinates:
             others.append(axis.name)
-    metadata |= _ome_channels(known.get("C"))
+    metadata |= _ome_channels(known.get("C")) | _ome_planes(known.get("Z"), letters, arr.shape)
     if any(axis and axis.spacing for axis in axes):
         metadata["Description"] = _told(axes)
     if others:
@@ -242,6 +243,16 @@ def _ome_channels(axis: Axis | None) -> dict[str, dict[str, list[str] | list[int
     if axis is not None and axis.colours and all(axis.colours):
         told["Color"] = [signed_rgba(colour) for colour in axis.colours]
     return {"Channel": told} if told else {}
+
+
+def _ome_planes(axis: Axis | None, letters: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return the positions of planes along z, if the first one is not at 0."""
+    if axis is None or axis.units not in LENGTHS or not axis.offset or axis.scale <= 0:
+        return {}
+    sizes = shape[: len(letters)]
+    heights = np.indices(sizes)[letters.index("Z")].ravel() * axis.scale + axis.offset
+    unit = str(Prefixed.of(axis.units) or axis.units)
+    return {"Plane": {"PositionZ": heights.tolist(), "PositionZUnit": [unit] * heights.size}}
 
 
 def _labels(channels: Axis | None, planes: int) -> dict[str, list[str]]:

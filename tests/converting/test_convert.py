@@ -252,6 +252,17 @@ def test_ome_tiff(arr, tmp_path):
     assert "x (steps of 0.5 1/nm from -3 1/nm)" in told.description
 
 
+def test_part_of_a_stack_in_ome_tiff(arr, tmp_path):
+    """Each plane has its position, and the file begins where the part does."""
+    axes = Axis("c"), Axis("z", "µm", 0.5, -1), Axis("y", "µm", 0.5), Axis("x", "µm", 0.5)
+    convert(labelled(arr.astype("u2"), axes)[:, 5:], tmp_path / "a.ome.tif", verify=True)
+    planes = ome_types.from_tiff(tmp_path / "a.ome.tif").images[0].pixels.planes
+    found = [(one.the_c, one.the_z, one.position_z, one.position_z_unit.value) for one in planes]
+    assert found == [(c, z, 1.5 + z / 2, "µm") for c in range(6) for z in range(3)]
+    told = dask_tiled.describe(tmp_path / "a.ome.tif").axes
+    assert [(one.name, one.offset) for one in told] == [("c", 0), ("z", 1.5), ("y", 0), ("x", 0)]
+
+
 @pytest.mark.parametrize("name", ["a.tif", "b.tif", "a.ome.tif"])
 def test_uneven_axes_in_tiff_are_a_doubt_without_a_scale(arr, tmp_path, name):
     """The last two are floats, which ImageJ lacks, and OME-TIFF."""

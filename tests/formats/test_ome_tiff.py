@@ -12,7 +12,16 @@ from conftest import DATA
 from hypothesis import given
 from hypothesis import strategies as st
 from manifest import by_file, expected_of, manifest
-from ome_writer import binary_only, document, image, tiff_data, uuid_of, write_pages, write_set
+from ome_writer import (
+    attributes,
+    binary_only,
+    document,
+    image,
+    tiff_data,
+    uuid_of,
+    write_pages,
+    write_set,
+)
 
 from dask_tiled import (
     CorruptFileError,
@@ -20,6 +29,7 @@ from dask_tiled import (
     MissingFramesWarning,
     TruncatedFileError,
     describe,
+    frame_facts,
     open_dataset,
     open_volumes,
 )
@@ -546,6 +556,60 @@ def test_scales_units_and_names(tmp_path):
     facts = desc.metadata["ome_tiff"]
     assert facts["channels"] == ("ch0", "ch1")
     assert facts["image"]["Pixels"]["@PhysicalSizeZ"] == "-1"
+
+
+HEIGHTS = {
+    "in steps": ([4.5, 5.25, 6.0], "µm", 4.5),
+    "in another unit": ([4500, 5250, 6000], "nm", 4.5),
+    "measured": ([4.5, 5.2, 6.05], "µm", 4.5),
+    "downwards": ([4.5, 3.75, 3.0], "µm", 0),
+    "other steps": ([4.5, 5.5, 6.5], "µm", 0),
+    "reference frame": ([4.5, 5.25, 6.0], "reference frame", 0),
+    "no unit": ([4.5, 5.25, 6.0], None, 0),
+    "missing": ([4.5, 5.25], "µm", 0),
+    "invalid": ([4.5, "5,25", "high"], "µm", 0),
+}
+
+
+@pytest.mark.parametrize(("heights", "unit", "start"), HEIGHTS.values(), ids=HEIGHTS)
+def test_heights_of_a_stack(tmp_path, heights, unit, start):
+    """A stack begins at PositionZ of its first plane, if its planes lie in steps from there."""
+    steps = {"PhysicalSizeZ": 0.75, "PhysicalSizeZUnit": "µm"}
+    planes = "".join(
+        f"<Plane{attributes(TheZ=z, TheT=t, PositionZ=height, PositionZUnit=unit)}/>"
+        for t in range(2)
+        for z, height in enumerate(heights)
+    )
+    xml = document(image((2, 1, 3, 5, 7), f"<TiffData/>{planes}", **steps))
+    desc = describe(write_pages(tmp_path / "a.ome.tif", FLAT[:6], xml))
+    z = desc.axes[1]
+    assert (z.name, z.units, z.scale, z.offset) == ("z", "µm", 0.75, start)
+    assert desc.axes[0].offset == desc.axes[2].offset == 0
+
+
+def test_heights_that_drift(tmp_path):
+    """A stack has no single position if it moves, and images do not share theirs."""
+    steps = {"PhysicalSizeZ": 1, "TimeIncrement": 2}
+    unit = {"PositionZUnit": "µm"}
+    moved = "".join(
+        f"<Plane{attributes(TheT=t, TheZ=z, PositionZ=5 + z + t / 2, **unit)}/>"
+        for t, z in np.ndindex(2, 2)
+    )
+    rests = "".join(f"<Plane{attributes(TheZ=z, PositionZ=7 + z, **unit)}/>" for z in range(2))
+    inner = tiff_data(0, 4) + moved, tiff_data(4, 2) + rests
+    shapes = (2, 1, 2, 5, 7), (1, 1, 2, 5, 7)
+    images = [
+        image(shape, told, number=k, name=f"{k}", **steps)
+        for k, (shape, told) in enumerate(zip(shapes, inner, strict=True))
+    ]
+    path = write_pages(tmp_path / "a.ome.tif", FLAT[:6], document("".join(images)))
+    drifts, stays = (describe(path, dataset=k, doubts="ignore") for k in range(2))
+    assert [axis.offset for axis in drifts.axes] == [0, 0, 0, 0]
+    assert [axis.offset for axis in stays.axes] == [7, 0, 0]
+    np.testing.assert_allclose(
+        frame_facts(open_dataset(path, dataset=0, doubts="ignore")).compute()["position_z"],
+        [[5e-6, 6e-6], [5.5e-6, 6.5e-6]],
+    )
 
 
 def test_scales_of_a_pyramid(tmp_path):

@@ -4,9 +4,10 @@ Layout facts: the OME-TIFF specification; OME-XML in the first page of every fil
 file, maps planes to pages; checked with real sets.
 
 Axes are (t, c, z, y, x), independent of the order of pages. T, C and Z of length 1 are dropped, as
-in tifffile, unless ``squeeze=False``. A modulo annotation splits its axis in two. The samples of a
-pixel are an axis "s" of the frames, as in TIFF, and not part of C. Sizes, scales and names come
-from the XML, dtypes from the pages.
+in tifffile, unless ``squeeze=False``. A stack begins at the position of its first plane along z, if
+all planes lie in steps of PhysicalSizeZ from there at all times and in all channels. A modulo
+annotation splits its axis in two. The samples of a pixel are an axis "s" of the frames, as in TIFF,
+and not part of C. Sizes, scales and names come from the XML, dtypes from the pages.
 """
 
 from __future__ import annotations
@@ -39,8 +40,11 @@ from dask_tiled.formats.tools.files import absolute
 from dask_tiled.model.axes import nav_axes
 from dask_tiled.model.doubts import left_out
 from dask_tiled.model.indexing import Array
+from dask_tiled.model.instrument import converted
 from dask_tiled.model.paths import Border, within
 
+NEAR = 0.1
+"""Largest distance of planes from their places, in steps: stages measure with errors."""
 MAX_LISTED = 1000  # maximum number of missing planes and files listed in the metadata
 
 
@@ -187,8 +191,24 @@ def _axis(image: OmeImage, letter: str, factor: float = 1.0) -> tools.Axis:
     scale, units = image.scales.get(letter, (math.nan, ""))
     whole = letter == "C" and factor == 1 and len(image.channels) == image.sizes["C"]
     labels = image.channels if whole and all(image.channels) else ()
-    axis = tools.Axis.calibrated(letter.lower(), units, scale * factor)
+    start = _height(image) if (letter, factor) == ("Z", 1) else 0.0
+    axis = tools.Axis.calibrated(letter.lower(), units, scale * factor, start)
     return replace(axis, labels=labels, colours=image.colours if whole else ())
+
+
+def _height(image: OmeImage) -> float:
+    """Return the position of the first plane along z, in the unit of the step.
+
+    0 if a plane has none, or is more than `NEAR` steps off its place in the stack.
+    """
+    step, units = image.scales["Z"]
+    metres, count = converted(1.0, units, "m"), image.sizes["Z"]
+    if metres is None or not all(k in image.heights for k in range(count)):
+        return 0.0
+    heights = np.array([image.heights[k] for k in range(count)]) / metres
+    off = heights - heights[0, 0] - step * np.arange(count)[:, None]
+    fits = count > 1 and (abs(off) <= NEAR * step).all()
+    return float(f"{heights[0, 0]:.12g}") if fits else 0.0
 
 
 def _inner_axis(letter: str, inner: Modulo, taken: set[str]) -> tools.Axis:

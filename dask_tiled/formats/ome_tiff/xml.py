@@ -71,6 +71,7 @@ class OmeImage(NamedTuple):
     annotations: tuple[str, ...]  # their identifiers
     devices: dict[str, Any]  # its instrument, and the first objective and detector
     facts: dict[str, Any]
+    heights: dict[float, tuple[float, float]]  # lowest and highest PositionZ (m) by TheZ
 
 
 class Modulo(NamedTuple):
@@ -153,11 +154,11 @@ class _Reader:
         self.images: list[OmeImage] = []
         self.modulo: dict[str, dict[str, Modulo]] = {}
         self.devices: dict[str, Any] = {}  # by identifier
+        self.heights: dict[float, tuple[float, float]] = {}
         kinds = "Boolean Comment Double File List Long Map Tag Term Timestamp"
-        ignored = ["Plane", "ROI", *(f"{kind}Annotation" for kind in kinds.split())]
+        ignored = ["ROI", *(f"{kind}Annotation" for kind in kinds.split())]
         self.take: dict[str, Any] = dict.fromkeys(ignored, lambda _: None)
-        if planes_of is not None:
-            self.take["Plane"] = self.add_plane
+        self.take["Plane"] = self.add_height if planes_of is None else self.add_plane
         self.take |= {"TiffData": self.add_run, "Image": self.add_image}
         self.take["XMLAnnotation"] = self.add_modulo
         self.take |= dict.fromkeys(["Instrument", "Objective", "Detector"], self.add_device)
@@ -190,6 +191,15 @@ class _Reader:
                 rows.append(row)
                 values.append(_of_plane(text, attribute) * (factor or 1.0))
 
+    def add_height(self, element: Element) -> None:
+        """Note the position of a plane along z, if it is a length."""
+        text = element.get("PositionZ")
+        factor = None if text is None else _factor(element.get("PositionZUnit", ""), "m")
+        if factor is not None and len(self.heights) < MAX_RUNS:
+            number, height = _number(element.get("TheZ", "0")), _number(text) * factor
+            low, high = self.heights.get(number, (height, height))
+            self.heights[number] = min(low, height), max(high, height)
+
     def planes(self) -> PlaneFacts:
         """Return the facts about planes."""
         order = [name for known in PLANE_FACTS for name in (known, f"stored_{known}")]
@@ -201,6 +211,7 @@ class _Reader:
 
     def add_image(self, element: Element) -> None:
         runs = np.array(self.runs, np.int64).reshape(-1, 6)
+        heights, self.heights = self.heights, {}
         self.runs = []
         pixels = _child(element, "Pixels")
         if pixels is None:
@@ -226,6 +237,7 @@ class _Reader:
                 tuple(c.get("ID", "") for c in element if local_name(c) == "AnnotationRef"),
                 devices,
                 plain_tree(element),
+                heights,
             )
         )
 
