@@ -116,10 +116,10 @@ def cost_of(
 
 def _shown_tiles(source: Source, chunk: Chunk, tile: tuple[int, ...], sinks: Sequence[Sink]) -> int:
     """Return the bytes needed to feed a chunk to sinks, without the sinks' own memory."""
-    region = region_of(source.layout, chunk.box)
-    ranges = [*frame_ranges(source.layout, region.frames[:1], region.sig)]
+    layout, region = source.layout, region_of(source.layout, chunk.box)
     folds = [sink for sink in sinks if isinstance(sink, FrameSink)]
-    by_windows = len(folds) == len(sinks) and tile[1:] == chunk.sig_shape
+    by_windows = len(folds) == len(sinks) and tile[1:] == chunk.sig_shape and not layout.has_blocks
+    ranges = [*frame_ranges(layout, region.frames[:1], region.sig)] if by_windows else []
     if by_windows and take_windows(source, ranges, folds):
         decoded = PIXELS_BYTES if any(x.is_by_pixel for x in folds) else DOT_BYTES
         in_order = all(are_adjacent(x.units) for x in ranges if isinstance(x, ReadRanges))

@@ -11,12 +11,14 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.model.blocks import MOST_BYTES, BlockRange, BlockRun
+from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.events import EventRun
-from dask_tiled.model.indexing import Box, Index
+from dask_tiled.model.indexing import Box, Cut, Index
+from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import is_url
 from dask_tiled.reading.buffered import ALIGNMENT, BLOCK_BYTES
 from dask_tiled.reading.correction_plans import CorrectionPlan
-from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, region_of
+from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, pieces_met, region_of
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import CONVERTED_BYTES, Source
 from dask_tiled.reading.remote import KEPT
@@ -30,6 +32,9 @@ EVENT_BYTES = 9 * 8
 """Memory of the numbers of a sparse piece."""
 FRAME_BYTES = 96
 """Memory of the number and the byte ranges of a frame."""
+
+PART_BYTES = 1280
+"""Memory of the numbers of a block."""
 
 
 class ReadPart(NamedTuple):
@@ -55,7 +60,8 @@ def amount_of(source: Source, reads: Mapping[ReadPart, int]) -> Amount:
     """
     if source.layout.has_blocks:
         found = [
-            (_of_ranges(_of_frames(source, x, _frames(source, x.box))), n) for x, n in reads.items()
+            (_of_blocks(source, x) or _of_ranges(_of_frames(source, x, _frames(source, x.box))), n)
+            for x, n in reads.items()
         ]
     else:
         groups = _by_parts(source, reads)
@@ -96,16 +102,45 @@ def _frames(source: Source, box: Box) -> Index:
 
 
 def _of_frames(source: Source, read: ReadPart, frames: Index) -> Iterator[Ranges]:
-    """Yield the ranges that readers fetch: parts of the frames, and the halos of corrections."""
+    """Yield the ranges that readers fetch."""
+    for cuts in _cuts_of(source, read):
+        yield from frame_ranges(source.layout, frames, cuts)
+
+
+def _cuts_of(source: Source, read: ReadPart) -> Iterator[Sequence[Cut]]:
+    """Yield what readers fetch of frames: their parts, and the halos of corrections."""
     layout, corrections = source.layout, source.conversion.corrections
     sig = region_of(layout, read.box).sig
     for part in read.parts or (None,):
         cuts = sig if part is None else cut_to(sig, part)
-        yield from frame_ranges(layout, frames, cuts)
+        yield cuts
         if corrections is not None and corrections.excluded_pixels is not None:
             plan = CorrectionPlan(corrections, [cut[:3] for cut in cuts], layout.sig_shape)
-            for halo in plan.halos:
-                yield from frame_ranges(layout, frames, halo.cuts)
+            yield from (halo.cuts for halo in plan.halos)
+
+
+def _of_blocks(source: Source, read: ReadPart) -> Amount | None:
+    """Sum the bytes of a read of blocks; None if it meets pieces that are not, or that overlap."""
+    layout, frames = source.layout, _frames(source, read.box)
+    if layout.overlapping or layout.is_sparse:
+        return None
+    met = [pieces_met(layout, frames, cuts)[0] for cuts in _cuts_of(source, read)]
+    pieces = layout.pieces.rows(np.unique(np.concatenate(met)))
+    sizes = _block_sizes(layout)[pieces.decoder]
+    if not sizes.all():
+        return None
+    return Amount(int(pieces.nbytes.sum()), int(pieces.shape.prod(axis=1) @ sizes))
+
+
+def _block_sizes(layout: Layout) -> Index:
+    """Return the bytes per pixel of each decoder; 0 for those of other pieces than blocks."""
+    return np.array(
+        [
+            isinstance(one, BlockDecoder) and not one.is_uniform and one.dtype.itemsize
+            for one in layout.decoders
+        ],
+        np.int64,
+    )
 
 
 def _of_ranges(ranges: Iterable[Ranges]) -> Amount:
@@ -204,8 +239,10 @@ def _picks(source: Source, box: Box) -> int:
 
     Such units are decoded to a scratch array, from which the requested pixels are copied.
     """
-    region = region_of(source.layout, box)
-    ranges = frame_ranges(source.layout, region.frames[:1], region.sig)
+    layout, region = source.layout, region_of(source.layout, box)
+    if all(isinstance(layout.decoders[k], BlockDecoder) for k in layout.pieces.decoders):
+        return 0
+    ranges = frame_ranges(layout, region.frames[:1], region.sig)
     units = [x.units for x in ranges if isinstance(x, ReadRanges) and x.units.pick is not None]
     return max((-(-2 * x.decoder.width // x.decoder.nbytes) for x in units), default=0)
 
@@ -215,21 +252,14 @@ def _blocks_of(source: Source, box: Box, tile_shape: Sequence[int] | None) -> in
 
     Blocks are held as long as tiles need them.
     """
-    region = region_of(source.layout, box)
-    ranges = [*frame_ranges(source.layout, region.frames, region.sig)]
-    held = (one for one in ranges if isinstance(one, BlockRange) and not one.decoder.is_uniform)
-    blocks = {one.key: one for one in held}
-    runs = [one for one in ranges if isinstance(one, BlockRun)]
-    sizes = [math.prod(x.block.shape) * x.decoder.dtype.itemsize for x in blocks.values()]
-    largest = max(
-        (*sizes, *(math.prod(x.shape) * x.decoder.dtype.itemsize for x in runs)), default=0
-    )
-    packed = max(
-        (*(x.block.nbytes for x in blocks.values()), *(int(x.sizes.max()) for x in runs)), default=0
-    )
+    layout, region = source.layout, region_of(source.layout, box)
+    numbers, spans = pieces_met(layout, region.frames, region.sig)
+    pieces = layout.pieces.rows(numbers)
+    sizes = pieces.shape.prod(axis=1) * _block_sizes(layout)[pieces.decoder]
+    at_once = 2 * int(sizes.max(initial=0)) + 2 * int(pieces.nbytes[sizes > 0].max(initial=0))
+    at_once += PART_BYTES * len(numbers)
     if tile_shape is None and source.conversion.nothing:
-        return 2 * largest + 2 * packed
-    spans = [int(x.frames[-1] - x.frames[0]) + 1 for x in blocks.values()]
+        return at_once
     depth = len(region.frames) if tile_shape is None else tile_shape[0]
-    share = min(1.0, (depth + max(spans, default=1)) / max(1, len(region.frames)))
-    return int(sum(sizes) * share) + 2 * largest + 2 * packed
+    share = (depth + int(spans[sizes > 0].max(initial=1))) / max(1, len(region.frames))
+    return int(sizes.sum() * min(1.0, share)) + at_once

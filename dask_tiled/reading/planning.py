@@ -65,7 +65,7 @@ def _dense_ranges(
 ) -> Iterator[ReadRanges | BlockRange | BlockRun]:
     """Yield the ranges of some frames, whose positions in the output are ``there``."""
     n = len(layout.grid)
-    coordinates = np.unravel_index(frames, layout.grid) if n > 1 else (frames,) * n
+    coordinates = _coordinates(layout, frames)
     met = _met(layout, coordinates, sig)
     pieces, alone = met.pieces, _frames_alone(layout, met, sig)
     part = _part_of_frame if len(sig) <= 2 else _part_of_volume
@@ -102,9 +102,35 @@ def _dense_ranges(
             yield ReadRanges(file, units, offsets, there[positions], ascending)
 
 
+def pieces_met(layout: Layout, frames: Index, sig: Sequence[Cut]) -> tuple[Index, Index]:
+    """Return the numbers of the pieces that hold a part of some frames, in ascending order.
+
+    The second array has the number of frames from the first to the last in each piece.
+    """
+    (there,) = (~layout.selection.are_absent(frames)).nonzero()
+    if not len(there):
+        return there, there
+    n, met = len(layout.grid), _met(layout, _coordinates(layout, frames[there]), sig)
+    inside = np.bincount(met.which, minlength=len(met.numbers)) > 0
+    for k, cut in enumerate(sig, n):  # a stride may skip a piece
+        ends = met.pieces.start[:, k], met.pieces.start[:, k] + met.pieces.shape[:, k]
+        first, stop = (-((cut.start - end) // cut.step) for end in ends)
+        inside &= np.maximum(first, 0) < np.minimum(stop, cut.length)
+    low, high = np.full(len(inside), len(frames)), np.zeros(len(inside), np.int64)
+    np.minimum.at(low, met.which, there[met.positions])
+    np.maximum.at(high, met.which, there[met.positions])
+    return met.numbers[inside], (high - low + 1)[inside]
+
+
+def _coordinates(layout: Layout, frames: Index) -> Sequence[Index]:
+    n = len(layout.grid)
+    return np.unravel_index(frames, layout.grid) if n > 1 else (frames,) * n
+
+
 class _Met(NamedTuple):
     """The pieces that a box intersects, and the pairs of piece and frame."""
 
+    numbers: Index
     pieces: Columns
     which: Index
     positions: Index
@@ -121,14 +147,15 @@ def _met(layout: Layout, coordinates: Sequence[Index], sig: Sequence[Cut]) -> _M
                 places = axis - pieces.start[0, k]
                 inside &= (places >= 0) & (places < pieces.shape[0, k])
             (positions,) = inside.nonzero()
-        return _Met(pieces, np.zeros(len(positions), np.int64), positions)
+        return _Met(np.zeros(1, np.int64), pieces, np.zeros(len(positions), np.int64), positions)
     low = [int(c.min()) for c in coordinates] + [cut.start for cut in sig]
     high = [int(c.max()) + 1 for c in coordinates]
     high += [cut.start + cut.step * (cut.length - 1) + 1 for cut in sig]
-    pieces = layout.pieces.rows(layout.pieces.tree.meeting(low, high))
+    numbers = layout.pieces.tree.meeting(low, high)
+    pieces = layout.pieces.rows(numbers)
     count = len(pieces.file)
     if not coordinates:
-        return _Met(pieces, np.arange(count), np.zeros(count, np.int64))
+        return _Met(numbers, pieces, np.arange(count), np.zeros(count, np.int64))
     rows = coordinates[0]
     order = None if (rows[1:] >= rows[:-1]).all() else np.argsort(rows, kind="stable")
     ascending = rows if order is None else rows[order]
@@ -142,7 +169,7 @@ def _met(layout: Layout, coordinates: Sequence[Index], sig: Sequence[Cut]) -> _M
         places = axis[positions] - pieces.start[which, k]
         inside = (places >= 0) & (places < pieces.shape[which, k])
         which, positions = which[inside], positions[inside]
-    return _Met(pieces, which, positions)
+    return _Met(numbers, pieces, which, positions)
 
 
 def _frames_alone(layout: Layout, met: _Met, sig: Sequence[Cut]) -> Bools:

@@ -9,6 +9,7 @@ import dask.array as da
 import h5py
 import numpy as np
 import pytest
+import tifffile
 import xarray as xr
 from dask.delayed import delayed
 
@@ -131,6 +132,23 @@ def test_compressed_chunks(tmp_path):
     assert explain_and_run(arr.sum(axis=(2, 3))).bytes_read == stored
     cut = arr.with_chunks((1, 8, 16, 64))
     assert explain_and_run(cut + 1).bytes_read == 2 * stored
+
+
+@pytest.mark.parametrize("step", [1, 3, 40])
+def test_blocks_are_summed_as_columns(tmp_path, step, monkeypatch):
+    """Bytes of thousands of tiles are exact, also below strides, and no tile is planned alone."""
+    path = tmp_path / "tiles.tif"
+    pixels = np.random.default_rng(0).integers(0, 9, (640, 640), "u1")
+    tifffile.imwrite(path, pixels, tile=(16, 16), compression="zlib")
+    with tifffile.TiffFile(path) as file:
+        sizes = np.reshape(file.pages[0].databytecounts, (40, 40))
+    part = open_dataset(path, chunks=(640, 640))[5:, 3::step]
+    met = sizes[:, np.unique(np.arange(3, 640, step) // 16)].sum()
+    planned = []
+    monkeypatch.setattr("dask_tiled.reading.amounts.frame_ranges", planned.append)
+    assert explain_and_run(part + 1).bytes_read == met
+    assert explain_and_run(part.map_blocks(np.flip)).bytes_read == met
+    assert not planned
 
 
 @pytest.mark.parametrize("kind", ["pixels", "blocks"])
