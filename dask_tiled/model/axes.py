@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.model.indexing import Array
-from dask_tiled.model.units import Prefixed, readable, shifted
+from dask_tiled.model.units import Prefixed, readable, shifted, spelled
 
 MOST_PRINTED = 1e6
 """Larger offsets are printed with an exponent: such axes keep their unit."""
@@ -200,6 +200,14 @@ class Axis:
         if not self.colours:
             del told["colours"]
         return f"Axis({', '.join(f'{name}={text}' for name, text in told.items())})"
+
+
+def usual_units(axis: Axis) -> Axis:
+    """Return an axis with the usual spelling of its units."""
+    units, of_points = spelled(axis.units), spelled(axis.coordinate_units)
+    if (units, of_points) == (axis.units, axis.coordinate_units):
+        return axis
+    return replace(axis, units=units, coordinate_units=of_points)
 
 
 def of_light_microscope(axis: Axis) -> Axis:

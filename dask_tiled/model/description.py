@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import TruncatedFileError, format_bytes, printable
-from dask_tiled.model.axes import Axis, nav_axes, sig_axes
+from dask_tiled.model.axes import Axis, nav_axes, sig_axes, usual_units
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.doubts import INCOMPLETE, Doubt, Suggestion, left_over, suggested, surplus
 from dask_tiled.model.files import File, is_filling
@@ -95,9 +95,9 @@ class Description:
         base_shape: tuple[int, ...] = (),
         scaling: tuple[float, float] | None = None,
     ) -> Description:
-        """Describe a layout; axes get default names unless given."""
+        """Describe a layout; axes get default names unless given, and usual spellings of units."""
         nav = len(layout.nav_shape)
-        axes = axes or nav_axes(nav) + sig_axes(len(layout.sig_shape))
+        axes = tuple(map(usual_units, axes)) or nav_axes(nav) + sig_axes(len(layout.sig_shape))
         conversion = Conversion.of(layout.dtype, layout.files[0].path, scaling=scaling)
         return cls(format, layout, axes, nav, metadata, base_shape, conversion)
 

@@ -14,6 +14,7 @@ SHOWN = {power: prefix for prefix, power in POWERS.items() if power % 3 == 0}
 PIXELS = {"", "px", "pixel", "pixels"}
 PLANCK, CHARGE, MASS, LIGHT = 6.62607015e-34, 1.602176634e-19, 9.1093837139e-31, 299792458.0
 """CODATA 2022, in SI units: h, e, the mass of the electron, and c."""
+MICRONS = {"micron", "microns", *(f"micromet{end}" for end in ("er", "ers", "re", "res"))}
 _UNIT = re.compile(r"(1/)?([pnumckMGµμ]?)(m|s|eV|rad|V|A|Hz)(\^-1)?")
 
 
@@ -40,6 +41,15 @@ class Prefixed(NamedTuple):
     def power(self) -> int:
         """Power of ten relative to the unprefixed unit."""
         return -POWERS[self.prefix] if self.inverse else POWERS[self.prefix]
+
+
+def spelled(unit: str) -> str:
+    """Return a unit with "µ" where files write "u" or a Greek letter, or "micron" for µm."""
+    if unit.strip().lower() in MICRONS:
+        return "µm"
+    known = Prefixed.of(unit)
+    written = known is not None and known.prefix == "µ"
+    return unit.replace("u", "µ").replace("\u03bc", "µ") if written else unit
 
 
 def readable(unit: str, size: float) -> tuple[str, float]:

@@ -216,7 +216,7 @@ def test_plain_tiff_where_imagej_lacks_the_dtype(arr, tmp_path, monkeypatch):
         assert page.resolution == pytest.approx((2e7, 2e7))
     found = open_dataset(tmp_path / "a.tif").axes
     assert [(axis.name, axis.units, axis.scale) for axis in found] == [
-        (name, "cm", pytest.approx(5e-8)) for name in "yx"
+        (name, "µm", pytest.approx(5e-4)) for name in "yx"
     ]
     monkeypatch.setattr(tiff_files, "CLASSIC", 1000)  # in place of 4 GiB
     convert(arr, tmp_path / "b.tif", verify=True)

@@ -32,7 +32,7 @@ def write_scales(path, *, labels=True, scales=True, length=None):
 
 
 def test_scales_of_h5py(tmp_path):
-    told = tuple(Axis(name, unit, step) for name, step, unit in DIMS)
+    told = Axis("time", "s", 0.5), Axis("height", "µm", 0.25), Axis("width", "µm", 0.25)
     for labels in (True, False):
         assert describe(write_scales(tmp_path / "a.h5", labels=labels)).axes == told
     names = describe(write_scales(tmp_path / "b.h5", scales=False)).axes
@@ -66,7 +66,7 @@ def test_damaged_scales_leave_names(tmp_path):
         del file["scales/time"]
         del file["scales/height"]
     desc = describe(path)
-    assert desc.axes == (Axis("time"), Axis("height"), Axis("width", "um", 0.25))
+    assert desc.axes == (Axis("time"), Axis("height"), Axis("width", "µm", 0.25))
     lost = "is shown in pixels: its positions in the file are lost with its dimension scale"
     assert [doubt.text for doubt in desc.doubts] == [f"the axis {n} {lost}" for n in desc.dims[:2]]
     axes = {"time": "1 s", "height": "1 um"}

@@ -31,9 +31,9 @@ def test_axes_and_facts(path):
     assert scales == {
         "t": ("s", 2.0, 0.0),
         "c": ("", 1.0, 0.0),
-        "z": ("um", 2.0, 1.0),
-        "y": ("um", 0.25, 2.125),
-        "x": ("um", 0.5, -0.75),
+        "z": ("µm", 2.0, 1.0),
+        "y": ("µm", 0.25, 2.125),
+        "x": ("µm", 0.5, -0.75),
     }
     assert desc.axes[1].labels == ("DAPI", "GFP")
     assert desc.metadata["hdf5"]["axes_from"] == "Imaris"

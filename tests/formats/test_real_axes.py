@@ -31,7 +31,7 @@ AXES = {
     "dm/2D/test_STEM_image.dm3": "y 0.248538+42.5 nm, x 0.248538+51.4474 nm",
     "dm/2D/test_diffraction_pattern.dm3": "y 0.174433+131.871 1/nm, x 0.174433+137.104 1/nm",
     "dm/2D/test_fft_packed_complex8.dm4": "y 0.2-0.5, x 0.2-0.5",
-    "dm/ncempy/*": "frame 4 um, y 3 nm, x 2 pm",
+    "dm/ncempy/*": "frame 4 µm, y 3 nm, x 2 pm",
     "empad/*": "scan_y 1141.59 nm, scan_x 1141.59 nm, y 0.182654 1/nm, x 0.182654 1/nm",
     "hdf5/emd/example_signal.emd": "frame 1, y 1, x 1",
     "hdf5/emd/py4DSTEM*": "Rx 0.126797 nm, Ry 0.126797 nm, Qx 0.0442516 A^-1, Qy 0.0442516 A^-1",
@@ -40,8 +40,8 @@ AXES = {
     "hspy/example2_v3.1.hspy": "y 0.174433+131.871 1/nm, x 0.174433+137.104 1/nm",
     "mib/*": "frame 1, y 1, x 1",
     "more/hdf5/Camera_Ceta_Imaging_Micro.emd": "y 3.13884-803.542 nm, x 3.13884-803.542 nm",
-    "more/hdf5/Focus_2021-03-16_051.hdf5": "zone_plate 6-4658.48 μm, line_position 0.2",
-    "more/hdf5/Sample_Image_*": "sample_y 1+5377.61 μm, sample_x 1+5971.54 μm",
+    "more/hdf5/Focus_2021-03-16_051.hdf5": "zone_plate 6-4658.48 µm, line_position 0.2",
+    "more/hdf5/Sample_Image_*": "sample_y 1+5377.61 µm, sample_x 1+5971.54 µm",
     "more/hdf5/Test_SI_16x16_215_kx.emd": (
         "scan_y 3.59925-32.3932 nm, scan_x 3.59925-39.5917 nm, Energy 0.01-0.25 keV"
     ),

@@ -461,10 +461,10 @@ def test_pyramid(tmp_path):
         writer.write(frames[:, ::4, ::4], subfiletype=1)
     desc = check(path)
     assert desc.metadata["tiff"]["levels"] == 3
-    assert [a.scale for a in desc.axes] == pytest.approx([1, 5e-5, 2.5e-5])
+    assert [a.scale for a in desc.axes] == pytest.approx([1, 0.5, 0.25])
     desc = describe(path, level=2)
-    assert [a.scale for a in desc.axes] == pytest.approx([1, 2e-4, 1e-4])
-    assert [a.units for a in desc.axes] == ["", "cm", "cm"]
+    assert [a.scale for a in desc.axes] == pytest.approx([1, 2, 1])
+    assert [a.units for a in desc.axes] == ["", "µm", "µm"]
     with pytest.raises(DatasetError, match="no such level"):
         open_dataset(path, level=3)
 

@@ -74,9 +74,8 @@ def test_resolutions(tmp_path, dpi, unit):
     """Resolutions finer than those of screens, scanners and printers are scales."""
     pixels = dpi / 2.54 if unit == "CENTIMETER" else dpi
     path = write(tmp_path / "a.tif", resolution=(pixels, pixels), resolutionunit=unit)
-    known = {"INCH": "inch", "CENTIMETER": "cm"}.get(unit)
-    if known and dpi > 5080:
-        assert scales(path) == {n: (known, pytest.approx(1 / pixels), 0) for n in "yx"}
+    if unit != "NONE" and dpi > 5080:
+        assert scales(path) == {n: ("µm", pytest.approx(25_400 / dpi), 0) for n in "yx"}
     else:
         assert scales(path) == {}
     facts = describe(path).metadata["tiff"]
@@ -94,7 +93,7 @@ def test_without_a_unit_the_resolution_is_per_inch(tmp_path, dpi):
     content = bytearray(path.read_bytes())
     content[at : at + 2] = (297).to_bytes(2, {"<": "little", ">": "big"}[order])  # another tag
     path.write_bytes(content)
-    assert scales(path) == ({} if dpi == 72 else dict.fromkeys("yx", ("inch", 1e-5, 0)))
+    assert scales(path) == ({} if dpi == 72 else dict.fromkeys("yx", ("µm", 0.254, 0)))
 
 
 @pytest.mark.parametrize("unit", ["", "inch", "micron", "nm"])
@@ -107,6 +106,17 @@ def test_resolution_of_imagej(tmp_path, unit):
     assert scales(path) == (dict.fromkeys("yx", (known, 1 / 72, 0)) if unit else {})
     if unit == "micron":
         assert scales(path) == theirs(path)
+
+
+@pytest.mark.parametrize(("dpcm", "expected"), [(40_000, ("µm", 0.25)), (1000, ("cm", 0.001))])
+def test_resolution_of_imagej_without_a_unit(tmp_path, dpcm, expected):
+    """Pixels of microscopes are in µm, as elsewhere; larger ones keep the unit of the tag."""
+    facts = {"axes": "ZYX", "spacing": expected[1]}
+    options = {"resolution": (dpcm, dpcm), "resolutionunit": "CENTIMETER", "imagej": True}
+    path = tmp_path / "a.tif"
+    tifffile.imwrite(path, counting_frames((2, 5, 7), "u1"), metadata=facts, **options)
+    unit, step = expected
+    assert scales(path) == dict.fromkeys("zyx", (unit, pytest.approx(step), 0))
 
 
 def digital_micrograph(stack=True, scale=0.5):

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from dask_tiled.model.units import conversion, readable
+from dask_tiled.model.units import conversion, readable, spelled
 
 KNOWN = [
     ("mrad", "rad", 1e-3), ("nm", "pm", 1e3), ("µm", "um", 1.0), ("\u03bcm", "nm", 1e3),
@@ -18,6 +18,19 @@ KNOWN = [
 def test_prefixes_need_no_pint(monkeypatch, unit, other, factor):
     monkeypatch.setitem(sys.modules, "pint", None)
     assert conversion(unit, other) == pytest.approx(factor)
+
+
+SPELLINGS = {
+    "um": "µm", "\u03bcm": "µm", "µm": "µm", "micron": "µm", "Microns": "µm", "micrometre": "µm",
+    "1/um": "1/µm", "um^-1": "µm^-1", "us": "µs", "urad": "µrad", "uV": "µV",
+    "nm": "nm", "umm": "umm", "u": "u", "counts": "counts", "cm": "cm", "um/s": "um/s", "": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("unit", "expected"), SPELLINGS.items())
+def test_micro_is_spelled_alike(unit, expected):
+    """U+00B5, as keyboards write it; units that are not recognised stay."""
+    assert spelled(unit) == expected
 
 
 @pytest.mark.parametrize(

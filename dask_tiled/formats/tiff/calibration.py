@@ -27,12 +27,13 @@ from dask_tiled.model.units import shifted, wavelength
 IMAGEJ = ("ImageJ=", "SCIFIO=")  # beginnings of descriptions
 LENGTHS = {"inch": 0.0254, "cm": 1e-2, "mm": 1e-3, "m": 1.0}  # in metres
 RESOLUTION_UNITS = {1: "", 2: "inch", 3: "cm"}
-FINEST_PRINT = 5e-6
-"""In metres: pixels above this, 5080 dpi, are those of screens, scanners and printers."""
+MICROMETRES = {"inch": 25_400, "cm": 10_000}
+FINEST_PRINT = 5.0
+"""In µm: pixels above this, 5080 dpi, are those of screens, scanners and printers."""
 IMAGEJ_IGNORES = 72.0  # dpi
 ZEISS_WIDTH = 1024  # width of the image that the pixel size refers to
 NO_UNITS = {"", "pixel", "pixels", "null"}
-UNITS = {"micron": "µm", "um": "µm", "1 / nm": "1/nm"}
+UNITS = {"1 / nm": "1/nm"}
 SIDES = {"y": "Height", "x": "Width"}
 PARTS = "Eos", "ImageFormingSystem"
 
@@ -113,8 +114,11 @@ def _imagej(page: PageFacts) -> PageScales | None:
     steps = {name: page.step(name) for name in "yx"}
     if not named and told == "inch":
         steps = {name: 0.0 if step == 1 / IMAGEJ_IGNORES else step for name, step in steps.items()}
+    if not named:
+        told, steps = _in_micrometres(told, steps)
     unit = named or told
-    steps["z"], steps["t"] = (abs(number_in(pairs, key)) for key in ("spacing", "finterval"))
+    across = {"z": abs(number_in(pairs, "spacing")), "t": abs(number_in(pairs, "finterval"))}
+    steps = {**steps, **across}
     origins = {name: number_in(pairs, f"{name}origin") for name in steps}
     units = {
         "y": (named and _unit(pairs.get("yunit", ""))) or unit,
@@ -253,10 +257,15 @@ def _hamamatsu(page: PageFacts) -> PageScales | None:
 
 def _resolution(page: PageFacts) -> PageScales | None:
     """Use the resolution as a scale if it is too fine for screens and printers."""
-    unit = page.resolution_unit
-    steps = {name: page.step(name) for name in "yx"}
-    fine = all(step * LENGTHS.get(unit, math.inf) < FINEST_PRINT for step in steps.values())
-    return PageScales.of({name: (unit, step, 0.0) for name, step in steps.items() if fine})
+    unit, steps = _in_micrometres(page.resolution_unit, {name: page.step(name) for name in "yx"})
+    return PageScales.of({k: (unit, x, 0.0) for k, x in steps.items() if unit == "µm"})
+
+
+def _in_micrometres(unit: str, steps: dict[str, float]) -> tuple[str, dict[str, float]]:
+    """Convert steps to µm if they are too fine for screens and printers."""
+    found = {name: step * MICROMETRES.get(unit, math.inf) for name, step in steps.items()}
+    fine = all(step < FINEST_PRINT for step in found.values())
+    return ("µm", found) if fine else (unit, steps)
 
 
 WAYS = {
