@@ -11,11 +11,11 @@ from dask.base import tokenize
 from dask_tiled.errors import DatasetError
 from dask_tiled.graphs.layers import symbolic_graph
 from dask_tiled.model.decoders import Conversion, EventDecoder, function_at
-from dask_tiled.model.indexing import Array, Index
+from dask_tiled.model.indexing import Array, Index, like_numpy
 from dask_tiled.model.layout import Layout
 from dask_tiled.opened.tiled_array import inherited
 from dask_tiled.opening import opened_array
-from dask_tiled.plans.tasks import Block, like_numpy
+from dask_tiled.plans.tasks import Block
 from dask_tiled.reading.events import runs_of
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.tiling.bases import Grid

@@ -14,11 +14,11 @@ from dask_tiled.graphs.layers import symbolic_graph
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import Description
 from dask_tiled.model.headers import Headers, WrongHeader, missing_facts
-from dask_tiled.model.indexing import Array
+from dask_tiled.model.indexing import Array, like_numpy
 from dask_tiled.model.layout import Layout
 from dask_tiled.opened.tiled_array import inherited
 from dask_tiled.opening import opened_array
-from dask_tiled.plans.tasks import Block, like_numpy
+from dask_tiled.plans.tasks import Block
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Grid
 

@@ -142,6 +142,11 @@ def point_index(key: Any, ndim: int) -> Points | None:
     return Points(basic, tuple(map(kept.index, points)), tuple(points.values()))
 
 
+def like_numpy(pixels: Array) -> Array:
+    """Convert an array without axes to a scalar, as NumPy returns it."""
+    return pixels if pixels.ndim else pixels[()]
+
+
 def cut_chunks(chunks: tuple[int, ...], cut: Cut) -> tuple[int, ...]:
     """Return the chunks of a cut axis, with unchanged chunk edges."""
     start, step, count, _ = cut

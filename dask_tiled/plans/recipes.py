@@ -18,10 +18,10 @@ from dask_tiled.engine.jobs import Chunk
 from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.engine.reductions import Aggregation, Reduction
 from dask_tiled.engine.run import FedSink, Why, begin, fold_for, obstacle, run
-from dask_tiled.model.indexing import Array, Box, Cut
+from dask_tiled.model.indexing import Array, Box, Cut, like_numpy
 from dask_tiled.plans.last_steps import Contraction, LastStep
 from dask_tiled.plans.operands import Beside
-from dask_tiled.plans.tasks import Block, ChunkJob, Function, Kwargs, Nested, like_numpy, pixels_in
+from dask_tiled.plans.tasks import Block, ChunkJob, Function, Kwargs, Nested, pixels_in
 from dask_tiled.plans.tree import name_of
 from dask_tiled.plans.views import View
 from dask_tiled.reading.reader import LARGE_BYTES, Source

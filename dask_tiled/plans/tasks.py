@@ -14,7 +14,7 @@ import numpy as np
 from dask_tiled.engine.jobs import Chunk, Job
 from dask_tiled.engine.run import FedSink, run
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.indexing import Array, Box
+from dask_tiled.model.indexing import Array, Box, like_numpy
 from dask_tiled.model.layout import Layout
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Grid
@@ -140,8 +140,3 @@ class Labelling:
     def __call__(self, chunk: Array) -> Array:
         """Return the chunk."""
         return chunk
-
-
-def like_numpy(pixels: Array) -> Array:
-    """Convert an array without axes to a scalar, as NumPy returns it."""
-    return pixels if pixels.ndim else pixels[()]

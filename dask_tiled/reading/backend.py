@@ -1,7 +1,8 @@
-"""The interface of backends, and the local files that they hold open."""
+"""The interface of backends, and the local files that they hold open and mapped."""
 
 from __future__ import annotations
 
+import mmap
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -9,16 +10,20 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import cached_property
 from typing import Any, Self
 
+import numpy as np
+
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Bytes
 from dask_tiled.model.paths import allowed
 from dask_tiled.reading.descriptors import lend, status_again, take_back
-from dask_tiled.reading.pages import Map
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
+from dask_tiled.system.pages import expect_single, refuses
 
 OPEN_FILES = 8
 """Files held open at once for a chunk."""
+POPULATED_BYTES = 1 << 18
+"""Bytes populated by one madvise call."""
 
 
 class Backend(ABC):
@@ -85,6 +90,40 @@ class Backend(ABC):
         if self._kept:
             self._kept.clear()
             self._open.close()
+
+
+class Map:
+    """A mapped part of a file; unmapped with the last array that refers to it."""
+
+    def __init__(
+        self,
+        fd: int,
+        start: int,
+        stop: int,
+        *,
+        sparse: bool = False,
+        access: int = mmap.ACCESS_READ,
+    ) -> None:
+        self.start, self.stop = start - start % mmap.ALLOCATIONGRANULARITY, stop
+        view = mmap.mmap(fd, stop - self.start, access=access, offset=self.start)
+        if sparse:
+            expect_single(view)
+        self.data: Bytes = np.frombuffer(view, np.uint8)
+        self._populated = np.zeros(-(-len(self.data) // POPULATED_BYTES), bool)
+
+    def populate(self, start: int, stop: int) -> bool:
+        """Populate pages before they are touched, once; return whether all are readable.
+
+        Other systems, and Linux before 5.14, load pages when they are touched.
+        """
+        first = (start - self.start) // POPULATED_BYTES
+        last = -(-(stop - self.start) // POPULATED_BYTES)
+        if not self._populated[first:last].all():
+            low, high = first * POPULATED_BYTES, min(last * POPULATED_BYTES, len(self.data))
+            if refuses(self.data.ctypes.data + low, high - low):
+                return False
+            self._populated[first:last] = True
+        return True
 
 
 class Files:

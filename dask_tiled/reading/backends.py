@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import accumulate
+from typing import Literal
 
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.files import HDF5, File
 from dask_tiled.model.indexing import Bytes
-from dask_tiled.reading.backend import Backend, Files, Local
+from dask_tiled.reading.backend import Backend, Local
 from dask_tiled.reading.buffered import Buffered, Direct
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.descriptors import lent_fd
@@ -28,41 +30,12 @@ from dask_tiled.system.changes import leased
 from dask_tiled.system.files import HINDERS, pread
 from dask_tiled.system.pages import is_cached
 
-
-class Leased(Backend):
-    """Maps windows of files that may change, each under a lease; without a lease, reads them.
-
-    Under a lease no other program can truncate the file: opening it for writing blocks until the
-    work on the window is done. User functions never run under a lease.
-    """
-
-    def __init__(self, files: Files, mapped: Resting, buffered: Buffered) -> None:
-        super().__init__()
-        self._files, self._mapped, self._buffered = files, mapped, buffered
-
-    def windows(
-        self, ranges: ReadRanges, limit: int | None = None, *, at_once: int = 0
-    ) -> Iterator[Window]:
-        """Map each window if its lease is granted, else read it."""
-        for part in self._mapped.parts(ranges, limit or MAPPED_BYTES):  # writers wait that long
-            # A descriptor of its own: leases of other windows of the file may end earlier.
-            with lent_fd(part.file, release=self._files.close) as fd, leased(fd) as refused:
-                if not refused:
-                    yield from self._mapped.windows(part, limit, at_once=at_once)
-            if refused:
-                yield from self._buffered.windows(part, limit, at_once=at_once)
-
-    def __call__(self, file: File, start: int, stop: int) -> Bytes:
-        """Read a byte range into a buffer."""
-        return self._buffered(file, start, stop)
-
-    def fill(self, file: File, start: int, out: Bytes) -> bool:
-        """Read bytes into ``out``."""
-        return self._buffered.fill(file, start, out)
+Way = Literal["map", "lease", "read"]
+"""How a file is read: mapped, mapped under a lease for each window, or read into a buffer."""
 
 
 class Auto(Local):
-    """Maps files that cannot change, or are leased; reads all others.
+    """Maps files that cannot change, or under a lease; reads all others.
 
     Small files stay mapped between chunks, except where that hinders other programs. Larger files,
     and all files with ``once``, are mapped a window at a time; few bytes, and frames that lie far
@@ -73,10 +46,13 @@ class Auto(Local):
     def __init__(self, *, once: bool = False) -> None:
         super().__init__()
         self._mapped = (Resting if once or HINDERS else Kept)(self._files)
-        self._buffered = Buffered(self._files)
         self._once = once
-        self._chosen: dict[File, Backend] = {}
+        self._chosen: dict[File, Way] = {}
         self._few = False
+
+    @cached_property
+    def _buffered(self) -> Buffered:
+        return Buffered(self._files)
 
     def expect(self, ranges: Iterable[Ranges]) -> None:
         """Note whether few bytes are needed: reading them takes less time than mapping them."""
@@ -86,13 +62,30 @@ class Auto(Local):
     def windows(
         self, ranges: ReadRanges, limit: int | None = None, *, at_once: int = 0
     ) -> Iterator[Window]:
-        """Fetch windows with the backend chosen for the file, or read frames that lie far apart."""
-        chosen, spread = self._of(ranges.file), ranges.spread()
-        if chosen is not self._buffered and spread > GAPS:
+        """Fetch windows in the way chosen for the file, or read frames that lie far apart."""
+        way, spread = self._way(ranges.file), ranges.spread()
+        if way != "read" and spread > GAPS:
             kept = self._mapped.keeps(ranges.file) is not None
             if not kept or (spread > SPARSE and not self._is_cached(ranges)):
-                chosen = self._buffered
+                way = "read"
+        if way == "lease":
+            return self._leased(ranges, limit, at_once)
+        chosen = self._mapped if way == "map" else self._buffered
         return chosen.windows(ranges, limit, at_once=at_once)
+
+    def _leased(self, ranges: ReadRanges, limit: int | None, at_once: int) -> Iterator[Window]:
+        """Map each window if its lease is granted, else read it.
+
+        Under a lease no other program can truncate the file: opening it for writing blocks until
+        the work on the window is done. User functions never run under a lease.
+        """
+        for part in self._mapped.parts(ranges, limit or MAPPED_BYTES):  # writers wait that long
+            # A descriptor of its own: leases of other windows of the file may end earlier.
+            with lent_fd(part.file, release=self._files.close) as fd, leased(fd) as refused:
+                if not refused:
+                    yield from self._mapped.windows(part, limit, at_once=at_once)
+            if refused:
+                yield from self._buffered.windows(part, limit, at_once=at_once)
 
     def _is_cached(self, ranges: ReadRanges) -> bool:
         """Return whether frames are in the page cache: in a map, loading one loads those around."""
@@ -101,44 +94,45 @@ class Auto(Local):
         return all(is_cached(fd, int(place)) for place in places)
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
-        """Fetch a byte range with the backend chosen for the file."""
+        """Fetch a byte range; a file that may change is read."""
         return self._of(file)(file, start, stop)
 
     def view(self, file: File, start: int, stop: int) -> Bytes | None:
-        """View bytes with the backend chosen for the file."""
+        """View bytes of a file that cannot change."""
         return self._of(file).view(file, start, stop)
 
     def private(self, file: File, start: int, stop: int) -> Bytes | None:
-        """Map private pages with the backend chosen for the file."""
+        """Map private pages of a file that cannot change."""
         return self._of(file).private(file, start, stop)
 
     def fill(self, file: File, start: int, out: Bytes) -> bool:
-        """Read into ``out`` with the backend chosen for the file."""
+        """Read into ``out``; a file that may change is not mapped."""
         return self._of(file).fill(file, start, out)
 
-    def _of(self, file: File) -> Backend:
+    def _of(self, file: File) -> Local:
+        return self._mapped if self._way(file) == "map" else self._buffered
+
+    def _way(self, file: File) -> Way:
         if self._few and not isinstance(self._mapped, Kept):  # only leases or kept maps serve few
             rest_seconds()  # raises for an invalid configuration, as when it is asked for
-            return self._buffered
+            return "read"
         if file not in self._chosen:
             self._chosen[file] = self._choose(file)
-        chosen = self._chosen[file]
-        if not self._few or chosen is self._buffered:
-            return chosen
-        stays = file.size <= KEPT_BYTES and (isinstance(chosen, Leased) or self._mapped.keeps(file))
-        return chosen if stays else self._buffered
+        way = self._chosen[file]
+        if not self._few or way == "read":
+            return way
+        stays = file.size <= KEPT_BYTES and (way == "lease" or self._mapped.keeps(file))
+        return way if stays else "read"
 
-    def _choose(self, file: File) -> Backend:
+    def _choose(self, file: File) -> Way:
         fd = self._files.fd(file)
         at_rest = rests(file, fd)
         if on_a_cluster():
-            return self._buffered
+            return "read"
         if at_rest:
-            return self._mapped
+            return "map"
         # h5py waits for the end of a lease with the GIL, which the thread that has it needs.
-        if self._once or not can_rest(file) or _is_hdf5(fd):
-            return self._buffered
-        return Leased(self._files, self._mapped, self._buffered)
+        return "read" if self._once or not can_rest(file) or _is_hdf5(fd) else "lease"
 
     def __exit__(self, *error: object) -> None:
         self._chosen.clear()

@@ -14,9 +14,8 @@ import numpy as np
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Bytes
 from dask_tiled.model.paths import GIVES_BACK, allowed, with_room
-from dask_tiled.reading.backend import Files, Local
+from dask_tiled.reading.backend import Files, Local, Map
 from dask_tiled.reading.cluster import thread_limit
-from dask_tiled.reading.pages import Map
 from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.system.files import HINDERS
 from dask_tiled.system.pages import HAS_PRIVATE_PAGES

@@ -17,7 +17,7 @@ from dask_tiled import DatasetError, StaleFileError, open_dataset
 from dask_tiled.engine.folding import FrameSink
 from dask_tiled.model.files import File
 from dask_tiled.model.requests import DEPTH, DONE, FD, IN_MEMORY
-from dask_tiled.reading import backend, backends, buffered, descriptors, mapped, pages
+from dask_tiled.reading import backend, backends, buffered, descriptors, mapped
 from dask_tiled.reading import decoding as reading_module
 from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.reading.buffered import ALIGNMENT, BLOCK_BYTES
@@ -88,7 +88,7 @@ def test_every_layout_through_every_backend(layouts, data):
         for name in ("MAPPED_BYTES", "KEPT_WINDOW_BYTES"):
             patch.setattr(mapped, name, window)
         patch.setattr(mapped, "KEPT_BYTES", data.draw(st.sampled_from([0, 1 << 30])))
-        patch.setattr(pages, "POPULATED_BYTES", data.draw(st.sampled_from([4096, 1 << 18])))
+        patch.setattr(backend, "POPULATED_BYTES", data.draw(st.sampled_from([4096, 1 << 18])))
         patch.setattr(backend, "OPEN_FILES", data.draw(st.sampled_from([1, 2])))
         for io in ["auto", "at rest", *BACKENDS]:
             kind = "auto" if io == "at rest" else io
@@ -165,7 +165,7 @@ def test_maps_are_bounded(path, monkeypatch):
 
     monkeypatch.setattr(mapped, "MAPPED_BYTES", 1500)
     monkeypatch.setattr(mapped, "KEPT_BYTES", path.stat().st_size - 1)
-    monkeypatch.setattr(pages.mmap, "mmap", Spy)
+    monkeypatch.setattr(backend.mmap, "mmap", Spy)
     arr = open_dataset(path, io="mmap", chunks=-1, **RAW)
     assert arr.npartitions == 1
     np.testing.assert_array_equal(arr.compute(), FRAMES)
