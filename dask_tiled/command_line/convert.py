@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource as Source
 
-from dask_tiled.command_line.failures import DOUBTFUL, INTERRUPTED, Failure
+from dask_tiled.command_line.failures import INTERRUPTED, Failure, check_complete
 from dask_tiled.command_line.opening import (
     OPENING,
     OpeningCommand,
@@ -20,7 +20,7 @@ from dask_tiled.command_line.opening import (
     with_options,
 )
 from dask_tiled.command_line.values import CHUNKS, COMPRESSOR, DISC, LEVELS, PAIR, PATH
-from dask_tiled.command_line.verify import compared, show_compared
+from dask_tiled.command_line.verify import placed, show_compared
 
 if TYPE_CHECKING:
     from dask_tiled.datasets import Datasets
@@ -161,31 +161,34 @@ def convert(
             option = wrong.rstrip("s").replace("_", "-") if wrong != "maps" else wrong
             raise click.UsageError(f"--{option} applies to one dataset, not with --all.", ctx)
         export.check_several(target)
-        _convert_all(opened_all(files, options), target, asked, goes_on=goes_on, check=check)
-        return
-    arr = opened(files, {**options, "follow": follow})
-    if options["dataset"] is None and (more := _others(arr)):
-        click.echo(f"{files[0]}: {more}")
-    begun = time.perf_counter()
-    if maps is not None or disc is not None:
-        from dask_tiled.converting.maps import maps_of
+        now: Any = opened_all(files, options)
+        _convert_all(now, target, asked, goes_on=goes_on)
+        places = placed(target, now)
+    else:
+        arr = opened(files, {**options, "follow": follow})
+        if options["dataset"] is None and (more := _others(arr)):
+            click.echo(f"{files[0]}: {more}")
+        begun = time.perf_counter()
+        if maps is not None or disc is not None:
+            from dask_tiled.converting.maps import maps_of
 
-        found = maps_of(arr, asked.pop("maps", ()), asked.pop("disc", None))
-        asked["with_results"] = found.results
-        click.echo(found.disc, nl=bool(found.disc))
-    with _interruptible(goes_on=goes_on):
-        export.convert(arr, target, **asked)
-    seconds = time.perf_counter() - begun
-    now: Any = arr.refresh() if follow else arr
-    click.echo(_told(target, now.nbytes, "pixels", seconds))
-    lacking = "" if now.description is None else now.description.lacking()
-    if lacking:
-        click.echo(f"{target}: not complete: {lacking}")
+            found = maps_of(arr, asked.pop("maps", ()), asked.pop("disc", None))
+            asked["with_results"] = found.results
+            click.echo(found.disc, nl=bool(found.disc))
+        with _interruptible(goes_on=goes_on):
+            export.convert(arr, target, **asked)
+        seconds = time.perf_counter() - begun
+        now = arr.refresh() if follow else arr
+        click.echo(_told(target, now.nbytes, "pixels", seconds))
+        places = {target: now}
+    for place, one in places.items():
+        if one.description is not None and (lacking := one.description.lacking()):
+            click.echo(f"{place}: not complete: {lacking}")
     if check:
         export.verify_file(target, now, progress=own["progress"])
-        click.echo(f"{target}: {compared(now)}")
-    if lacking and options["doubts"] == "raise":
-        raise Failure(f"{target}: not complete: {lacking}", DOUBTFUL)
+        show_compared(places)
+    for place, one in places.items():
+        check_complete(place, one.description, options["doubts"])
 
 
 @contextmanager
@@ -218,10 +221,8 @@ def _others(arr: TiledArray) -> str:
     return f"dataset {place} of {len(names)}, {names[meant]!r}; pass --all to convert each"
 
 
-def _convert_all(
-    datasets: Datasets, target: str, asked: dict[str, Any], *, goes_on: bool, check: bool
-) -> None:
-    """Convert datasets to one group, and compare each."""
+def _convert_all(datasets: Datasets, target: str, asked: dict[str, Any], *, goes_on: bool) -> None:
+    """Convert datasets to one group."""
     from dask_tiled.converting import convert as export
 
     begun = time.perf_counter()
@@ -231,6 +232,3 @@ def _convert_all(
     nbytes = sum(arr.nbytes for arr in datasets.values())
     what = f"pixels of {len(datasets)} datasets" if len(datasets) > 1 else "pixels"
     click.echo(_told(target, nbytes, what, seconds))
-    if check:
-        export.verify_file(target, datasets, progress=asked.get("progress"))
-        show_compared(target, datasets)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+
+if TYPE_CHECKING:
+    from dask_tiled.model.description import Description
 
 INTERRUPTED = 128 + 2
 """Exit code that shells report for a process ended by SIGINT."""
@@ -18,6 +23,13 @@ class Failure(click.ClickException):
     def __init__(self, message: str, exit_code: int = 2) -> None:
         super().__init__(message)
         self.exit_code = exit_code  # type: ignore[misc]
+
+
+def check_complete(name: str, desc: Description | None, doubts: str) -> None:
+    """Fail if frames are lacking, as ``--strict`` asks."""
+    lacking = "" if desc is None else desc.lacking()
+    if lacking and doubts == "raise":
+        raise Failure(f"{name}: not complete: {lacking}", DOUBTFUL)
 
 
 def failure_of(error: Exception) -> Failure:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dask_tiled.command_line.failures import check_complete
 from dask_tiled.command_line.opening import (
     OPENING,
     OpeningCommand,
@@ -17,6 +18,7 @@ from dask_tiled.command_line.opening import (
 from dask_tiled.command_line.printing import json_option, section, show, show_json, tree_rows
 
 if TYPE_CHECKING:
+    from dask_tiled.listing import Contents
     from dask_tiled.model.description import Description
     from dask_tiled.tiling.scheme import TilingScheme
 
@@ -38,7 +40,15 @@ def info(files: tuple[str, ...], *, whole: bool, as_json: bool, **options: Any) 
     contents = None if options["dataset"] is not None else listed(files, quiet)
     if as_json:
         show_json(_values(desc, scheme) | {"datasets": [*contents.keys] if contents else None})
-        return
+    else:
+        _show(desc, scheme, contents, whole=whole)
+    check_complete(files[0], desc, options["doubts"])
+
+
+def _show(
+    desc: Description, scheme: TilingScheme, contents: Contents | None, *, whole: bool
+) -> None:
+    """Print sections: the file, its datasets, chunks, and facts."""
     facts = list(tree_rows(desc.metadata))
     some = facts if whole else [(k, _cropped(v)) for k, v in facts[:MOST_FACTS]]
     if len(some) < len(facts):

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from dask_tiled.command_line.failures import check_complete
 from dask_tiled.command_line.opening import OPENING, OpeningCommand, files, opened, with_options
 from dask_tiled.command_line.values import PATH
 
@@ -27,3 +28,4 @@ def preview(files: tuple[str, ...], target: str, frames: int | None, **options: 
 
     show(arr, target, frames=frames)
     click.echo(target)
+    check_complete(files[0], arr.description, options["doubts"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from dask_tiled.command_line.failures import check_complete
 from dask_tiled.command_line.opening import (
     OPENING,
     OpeningCommand,
@@ -39,19 +40,35 @@ def verify(
     if every:
         datasets = opened_all(files, options)
         verify_file(target, datasets, progress=progress)
-        show_compared(target, datasets)
-        return
-    arr = opened(files, options)
-    verify_file(target, arr, progress=progress)
-    click.echo(f"{target}: {compared(arr)}")
+        places = placed(target, datasets)
+    else:
+        places = {target: opened(files, options)}
+        verify_file(target, places[target], progress=progress)
+    show_compared(places)
+    for place, arr in places.items():
+        check_complete(place, arr.description, options["doubts"])
 
 
-def show_compared(target: str, datasets: Mapping[str, Any]) -> None:
-    """Print for each dataset what was compared."""
-    from dask_tiled.export.zarr.group import node_names
+def show_compared(places: Mapping[str, Any]) -> None:
+    """Print for the array at each place what was compared."""
+    for place, arr in places.items():
+        click.echo(f"{place}: {compared(arr)}")
 
-    for name, node in node_names(datasets).items():
-        click.echo(f"{target}/{node}: {compared(datasets[name])}")
+
+def placed(target: str, datasets: Mapping[str, Any]) -> dict[str, Any]:
+    """Return datasets by their places in a group; of a single one, the path of the group.
+
+    The name of a dataset is added if that of its node differs.
+    """
+    from dask_tiled.export.zarr.group import DATA, node_names
+
+    nodes = node_names(datasets)
+    if [*nodes] == [DATA]:
+        return {target: datasets[DATA]}
+    return {
+        f"{target}/{node}" + (f" ({name!r})" if name != node else ""): datasets[name]
+        for name, node in nodes.items()
+    }
 
 
 def compared(arr: Any) -> str:

@@ -1,5 +1,6 @@
 """Errors of the command line: one line on stderr, an exit code, and no traceback."""
 
+import json
 import os
 import re
 import shutil
@@ -137,6 +138,33 @@ def test_strict_refuses_open_choices(tmp_path, monkeypatch, verb):
     assert "6 frames are shown in a row" in line
     assert "Pass --nav-shape rows,columns, or --nav-shape 6 for a series." in line
     assert os.listdir() == ["row.mib"]
+
+
+@pytest.mark.usefixtures("scan")
+def test_strict_tells_incomplete_files_alike():
+    """A stopped scan ends with status 3 in every command, after its work; a whole one with 0."""
+    stopped = ["scan.mib", "--nav-shape", "7,8", "--missing", "fill"]
+    verbs = {
+        "info": [],
+        "preview": ["-o", "out.png"],
+        "convert": ["out.zarr", "--no-progress"],
+        "verify": ["out.zarr", "--no-progress"],
+    }
+    for verb, target in verbs.items():
+        done = CliRunner().invoke(app, [verb, *stopped, *target, "--strict"])
+        assert done.exit_code == 3, done.output
+        assert done.stderr.endswith(": not complete: 48 of 56 frames\n")
+        assert done.stdout
+        again = ["--overwrite"] if verb == "convert" else []
+        assert CliRunner().invoke(app, [verb, *stopped, *target, *again]).exit_code == 0
+        whole = [verb, "scan.mib", *(word.replace("out.zarr", "whole.zarr") for word in target)]
+        assert CliRunner().invoke(app, [*whole, "--strict"]).exit_code == 0
+    done = CliRunner().invoke(app, ["info", *stopped, "--json", "--strict"])
+    assert (done.exit_code, json.loads(done.stdout)["missing_frames"]) == (3, 8)
+    for verb, target in (("convert", "all.zarr"), ("verify", "all.zarr")):
+        done = CliRunner().invoke(app, [verb, *stopped, target, "--all", "--strict"])
+        assert done.exit_code == 3, done.output
+        assert done.stderr.endswith("all.zarr: not complete: 48 of 56 frames\n")
 
 
 def test_options_of_formats_settle_doubts_as_they_are_told(tmp_path):

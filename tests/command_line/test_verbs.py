@@ -298,16 +298,21 @@ def test_convert_all_datasets(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with h5py.File("maps.h5", "w") as file:
         file["counts"], file["maps/C"] = FRAMES, FRAMES[0, 0]
+        file["maps/a:b"] = FRAMES[0, 1]
     out = run("convert", "maps.h5", "one.zarr", "--no-progress")
-    assert "maps.h5: dataset 1 of 2, 'counts'; pass --all to convert each" in out
+    assert "maps.h5: dataset 1 of 3, 'counts'; pass --all to convert each" in out
     assert "pass --all" not in run("convert", "maps.h5", "C.zarr", "-d", "maps/C", "--no-progress")
     out = run("convert", "maps.h5", "all.zarr", "--all", "--verify", "--no-progress")
-    assert re.search(r"all.zarr: 24.5 KiB of pixels of 2 datasets as .* KiB, in .* s", out)
-    for name in ("counts", "C"):
+    assert re.search(r"all.zarr: 25 KiB of pixels of 3 datasets as .* KiB, in .* s", out)
+    for name in ("counts", "C", "a_b ('a:b')"):
         assert f"all.zarr/{name}: equal to the file, bit for bit; all " in out
     group = zarr.open_group("all.zarr", mode="r")
     np.testing.assert_array_equal(group["counts/data"][...], FRAMES)
     np.testing.assert_array_equal(group["C/data"][...], FRAMES[0, 0])
+    write_mib("scan.mib", FRAMES)
+    out = run("convert", "scan.mib", "scan.zarr", "--all", "--verify", "--no-progress")
+    assert "scan.zarr: equal to the file, bit for bit" in out
+    assert "scan.zarr/" not in out + run("verify", "scan.mib", "scan.zarr", "--all")
     for words, told in (
         (("--all", "-d", "1"), "--dataset applies to one dataset, not with --all"),
         (("--all", "--maps", "sum"), "--maps applies to one dataset"),

@@ -232,6 +232,24 @@ def failing(error):
     return da.from_delayed(read(), (4, 5), "u2")
 
 
+def test_an_export_that_does_not_resume(tmp_path):
+    """Only with resume=True are arrays added; what is not stored at a path is not resumed."""
+    given, match = {"ok": B, "bad": failing(OSError("a bad disk"))}, "1 of 2 arrays"
+    out = tmp_path / "out.zarr"
+    with pytest.raises(DatasetError, match=match) as caught:
+        to_zarr(given, out, resume=False, **QUIET)
+    assert caught.value.hint.endswith(
+        "With resume=True, the same call adds those that can be read by then."
+    )
+    with pytest.raises(DatasetError, match="the array exists"):
+        to_zarr(given | {"bad": A}, out, resume=False, **QUIET)
+    to_zarr(given | {"bad": A}, out, resume=True, **QUIET)
+    check(out, {"ok": B, "bad": A})
+    with pytest.raises(DatasetError, match=match) as caught:
+        to_zarr(given, zarr.storage.MemoryStore(), resume=False, **QUIET)
+    assert "same call" not in str(caught.value)
+
+
 def test_only_the_same_export_adds_to_an_incomplete_group(tmp_path):
     """Other names, other pixels and what the user has added are never removed without a request."""
     out, given = tmp_path / "out.zarr", {"ok": B, "bad": failing(OSError("a bad disk"))}

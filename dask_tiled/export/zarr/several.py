@@ -39,6 +39,7 @@ REFUSALS = ImportError, NotImplementedError, TypeError, ValueError
 MOST_NAMED = 6
 """Name at most this many arrays in an error."""
 AGAIN = "The same call adds those that can be read by then."
+RESUMED = "With resume=True, the same call adds those that can be read by then."
 KEPT = "The existing group is unchanged until the same call can read all arrays."
 
 
@@ -316,7 +317,7 @@ def export_each(
                 failed[name] = error
         stored = {nodes[name]: name for name in planned if name not in failed}
         if failed and (path is None or not stored):
-            raise _failure(failed, nodes, path or str(store), AGAIN)
+            raise _failure(failed, nodes, path or str(store), AGAIN if resume else "")
         adds = earlier is not None and continues and stored.keys() >= earlier.attempts.keys()
         if failed and not adds and os.path.lexists(path or ""):
             raise _failure(failed, nodes, path, KEPT)
@@ -324,7 +325,8 @@ def export_each(
         attributes = earlier.attributes if earlier is not None and continues else {}
         export.publish(stored, reasons, attributes, settings.zarr_format)
     if failed:
-        raise _failure(failed, nodes, path, f"The group has the others. {AGAIN}")
+        again = AGAIN if resume else RESUMED
+        raise _failure(failed, nodes, path, f"The group has the others. {again}")
     if path is not None:  # zarr would treat a name with ``::`` as a URL
         return zarr.open_group(zarr.storage.LocalStore(path, read_only=True), mode="r")
     return zarr.open_group(store, mode="r+")
