@@ -60,6 +60,8 @@ class DetectorJob(NamedTuple):
         """Build the mask of a detector, equal to that of its code."""
         if not scene.scan:  # one picture, all of which is shown
             detector = detector._replace(shape="all", signal="sum")
+        if scene.are_together(places):
+            detector = detector._replace(signal="sum")
         mask, lines = _mask(scene, places, detector)
         return cls(scene, places, detector, mask, tuple(lines))
 
@@ -78,7 +80,10 @@ class DetectorJob(NamedTuple):
         return is_sum and self.scene.arr.dtype.kind in "biu"
 
     def expression(self, view: da.Array) -> da.Array:
-        """Return the image of a scan, or of a part of one; without a scan, the frame."""
+        """Return the image of a scan, or of a part of one; without a scan, the frame.
+
+        Channels that are shown together are its last axis.
+        """
         ndim = len(self.scene.frame)
         sig = tuple(range(-ndim, 0))
         if not self.scene.scan:

@@ -91,9 +91,10 @@ class Scene(NamedTuple):
     def channels(self) -> int | None:
         """Axis with a slider whose positions may be shown together, each in its colour.
 
-        Only of images: frames of a scan are shown one channel at a time.
+        Only of images and stacks of them: frames of a scan are shown one channel at a time.
         """
-        if self.scan or self.colours is not None or len(self.frame) < 2:
+        is_scan = any(self.axes[k].name not in STACKED for k in self.scan)
+        if is_scan or self.colours is not None or len(self.frame) < 2:
             return None
         sizes = self.arr.shape
         known = (k for k in self.sliders if self.axes[k].name in CHANNELS and k < self.frame[0])
@@ -127,8 +128,17 @@ class Scene(NamedTuple):
         return tuple(slice(None) if place == n else place for place, n in pairs)
 
     def view(self, places: Sequence[int]) -> da.Array:
-        """Return the scan of frames at positions along the axes with sliders."""
-        return self.arr[self.indices(places)]
+        """Return the scan of frames at positions along the axes with sliders.
+
+        Channels that are shown together follow the axes of the scan.
+        """
+        view = self.arr[self.indices(places)]
+        return da.moveaxis(view, 1, 0) if self._begins_with_channels(places) else view
+
+    def _begins_with_channels(self, places: Sequence[int]) -> bool:
+        """Return whether channels that are shown together precede the axis of a stack."""
+        first = self.scan[0] if self.scan and self.are_together(places) else 0
+        return self.channels is not None and self.channels < first
 
     def picture(self, frame: Array) -> Array:
         """Return a frame as the page draws it: scalar, or colours on the first axis."""
@@ -140,9 +150,11 @@ class Scene(NamedTuple):
     def code(self, places: Sequence[int]) -> str:
         """Return code that derives the scan of frames from the array; empty if both are equal."""
         lines = [self.prepared] if self.prepared else []
-        if self.sliders:
-            index = (":" if isinstance(one, slice) else str(one) for one in self.indices(places))
+        index = [":" if isinstance(one, slice) else str(one) for one in self.indices(places)]
+        if {*index} != {":"}:
             lines.append(f"arr = arr[{', '.join(index)}]")
+        if self._begins_with_channels(places):
+            lines.append("arr = da.moveaxis(arr, 1, 0)")
         return "\n".join(lines)
 
     def needs_sig_ndim(self, places: Sequence[int]) -> bool:

@@ -215,6 +215,7 @@ class PageSession:
         view, ndim = scene.view(state.places), len(scene.scan)
         pixels = int(np.count_nonzero(job.covered))
         told: dict[str, Any] = {"code": job.code(self._told()), "pixels": pixels, "id": number}
+        told["together"] = scene.are_together(state.places)
         compute = partial(self._compute, check=check)
         by_rows, is_first = job.adds_whole_numbers, True
         for found in estimates(view, job.expression, ndim, compute, self._pace, by_rows=by_rows):
@@ -236,6 +237,7 @@ class PageSession:
         ndim, sizes = len(scene.scan), len(scene.frame)
         compute = partial(self._compute, check=check)
         told: dict[str, Any] = {"position": state.position, "region": state.region, "id": number}
+        told["together"] = scene.are_together(state.places)
         part = part_of(levels, state, tuple((0, n) for n in scene.frame_shape))
         if state.region is None or not ndim:
             if not ndim:
@@ -243,8 +245,7 @@ class PageSession:
                     self._told()
                 )
             frame = scene.picture(compute(part.pixels))
-            together = scene.are_together(state.places)
-            told |= {"share": 1.0, "exact": True, "together": together}
+            told |= {"share": 1.0, "exact": True}
             self.send(picture_message("frame", frame, sizes, part.steps, **told))
             return
         for found in mean_estimates(part.pixels, ndim, compute, self._pace):
@@ -288,7 +289,8 @@ class PageSession:
             if scene.scan and len(scene.frame) == 2:
                 view, compute = scene.view(self.state.places), partial(self._compute, check=check)
                 found = next(mean_estimates(view, len(scene.scan), compute, self._pace))
-                disc = find_disc(np.asarray(found.values))
+                frames = np.reshape(found.values, (-1, *scene.frame_shape))
+                disc = find_disc(frames.mean(axis=0))
             with self._asked:
                 check()
                 self.state = State.first(scene, disc)

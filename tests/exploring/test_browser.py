@@ -17,6 +17,8 @@ from ome_writer import document, image, tiff_data, uuid_of, write_pages
 from dask_tiled.exploring import server
 from dask_tiled.exploring.pictures import Pictures
 from dask_tiled.exploring.session import PageSession
+from dask_tiled.model.axes import Axis
+from dask_tiled.opened.axes import labelled
 from dask_tiled.testing import write_mib, write_nd2, write_ser
 
 pytest.importorskip("uvicorn")
@@ -255,6 +257,40 @@ def test_channels_have_the_colours_of_the_file(chromium, served, tmp_path):
     tab.mouse("mouseMoved", *place(tab, "frame", 0.4, 0.55))
     told = tab.run("document.querySelector('[data-plot=frame] .value').textContent")
     assert told.endswith("DAPI 100, GFP 3000")
+    assert tab.errors() == []
+    tab.close()
+
+
+def test_channels_of_a_time_series(chromium, served):
+    """The picture at a time is a composite, and each channel has a curve in its colour."""
+    pixels = np.zeros((5, 2, 40, 50), "u2")
+    pixels[:, 0, 10:30], pixels[:, 1, 10:30, :40] = 100, 3000
+    pixels[:, 0] += 7 * np.arange(5, dtype="u2")[:, None, None]
+    axes = Axis("t"), Axis("c", labels=("DAPI", "GFP"), colours=("#0000ff", "#ff8000"))
+    page = served(labelled(da.from_array(pixels), [*axes, Axis("y"), Axis("x")]))
+    tab = chromium.open(page.url)
+    shown(tab)
+
+    def has(plot, first, *, test):
+        """Return whether a pixel passes a test, in rows from a share of the height on."""
+        return tab.run(
+            f"(() => {{ const c = document.querySelector('[data-plot={plot}] canvas');"
+            " const copy = document.createElement('canvas').getContext('2d');"
+            " [copy.canvas.width, copy.canvas.height] = [c.width, c.height];"
+            f" const first = Math.round({first} * c.height), n = c.height - first;"
+            " copy.drawImage(c, 0, 0); const p = copy.getImageData(0, first, c.width, n).data;"
+            " for (let k = 0; k < p.length; k += 4) {"
+            " const [r, g, b] = [p[k], p[k + 1], p[k + 2]];"
+            f" if ({test}) return true; }} return false; }})()"
+        )
+
+    both, blue, orange = "r == 255 && g == 128 && b == 255", "b - g > 100", "r - b > 100"
+    wait_for(lambda: has("frame", 0.3, test=both))
+    wait_for(lambda: has("scan", 0.5, test=blue))  # below the legend
+    assert has("scan", 0, test=orange)
+    choose(tab, "c", "1")
+    wait_for(lambda: not has("scan", 0, test=blue))
+    wait_for(lambda: has("frame", 0.3, test=orange) and not has("frame", 0.3, test=both))
     assert tab.errors() == []
     tab.close()
 

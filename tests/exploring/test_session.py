@@ -19,6 +19,7 @@ from dask_tiled.exploring.messages import LARGEST, picture_message
 from dask_tiled.exploring.pictures import Pictures
 from dask_tiled.exploring.session import PageSession
 from dask_tiled.model.axes import Axis
+from dask_tiled.opened.axes import labelled
 from dask_tiled.reading.counting import counted
 from dask_tiled.testing import Tile, counting_frames, write_czi, write_lif, write_mib
 
@@ -238,7 +239,7 @@ def test_large_frames_are_shown_at_stored_levels(tmp_path, monkeypatch):
 
 
 def test_channels_together(tmp_path):
-    """All channels of an image are sent at first, or one of them; of a time series, one."""
+    """All channels of an image are sent at first, or one of them."""
     pixels = np.random.default_rng(0).integers(0, 99, (3, 4, 20, 30), "u2")
     tifffile.imwrite(tmp_path / "a.ome.tif", pixels, metadata={"axes": "CZYX"})
     page = Page(open_dataset(tmp_path / "a.ome.tif"))
@@ -260,9 +261,60 @@ def test_channels_together(tmp_path):
     page.ask(sliders=[99, 0])
     assert page.session.state.places == (3, 0)
     page.session.close()
-    of_scan = Page(open_dataset(tmp_path / "a.ome.tif").with_axes(z=Axis("t"))[:, :2])
-    assert of_scan[0].head["channels"] is None
-    of_scan.session.close()
+
+
+@pytest.mark.parametrize("axes", ["TCYX", "CTYX"])
+def test_channels_of_a_time_series_together(tmp_path, axes):
+    """A frame has all channels, and each has its own curve over time; or both have one channel."""
+    pixels = np.random.default_rng(0).integers(0, 99, (6, 3, 20, 30), "u2")  # t, c, y, x
+    stored = pixels if axes == "TCYX" else np.moveaxis(pixels, 0, 1)
+    lazy = labelled(da.from_array(stored, chunks=(2, 2, -1, -1)), map(Axis, axes.lower()))
+    page = Page(lazy)
+    assert page[0].head["channels"] == axes.index("C")
+    assert page.session.state.places == (3,)
+    frame = next(one for one in page if one.kind == "frame")
+    assert (frame.head["together"], frame.head["components"]) == (True, 3)
+    assert np.array_equal(np.frombuffer(frame.data, "u2").reshape(3, 20, 30), pixels[3])
+
+    def curves():
+        found = [one for one in page if one.kind == "image"][-1]
+        assert found.head["exact"]
+        return np.frombuffer(found.data, found.head["dtype"]).reshape(-1, 6)
+
+    page.ask(detector={"shape": "all", "signal": "center of mass"})  # of one channel only
+    assert np.array_equal(curves(), pixels.sum((2, 3)).T)
+    assert np.array_equal(page.session.image(), pixels.sum((2, 3)))
+    scope = {"arr": lazy, "da": da}
+    exec(page.session.code(), scope)
+    assert np.array_equal(scope["image"], pixels.sum((2, 3)))
+    page.ask(detector={"shape": "point", "center": [4, 7]}, position=[1])
+    assert np.array_equal(curves(), pixels[:, :, 4, 7].T)
+    frame = [one for one in page if one.kind == "frame"][-1]
+    assert np.array_equal(np.frombuffer(frame.data, "u2").reshape(3, 20, 30), pixels[1])
+    page.ask(region=[[1, 5]])
+    frame = [one for one in page if one.kind == "frame"][-1]
+    assert frame.head["together"]
+    mean = np.frombuffer(frame.data, "f4").reshape(3, 20, 30)
+    assert np.allclose(mean, pixels[1:5].mean(0))
+    page.session.receive({"type": "detail", "plot": "frame", "window": [[3, 9], [10, 30]]})
+    page.rest()
+    detail = [one for one in page if one.kind == "frame detail"][-1]
+    found = np.frombuffer(detail.data, "f4").reshape(3, 6, 20)
+    assert np.allclose(found, pixels[1:5, :, 3:9, 10:].mean(0))
+    page.ask(sliders=[1], detector={"shape": "all", "signal": "sum"}, region=None)
+    frame = [one for one in page if one.kind == "frame"][-1]
+    assert (frame.head["together"], frame.head["components"]) == (False, 1)
+    assert np.array_equal(page.last("frame"), pixels[1, 1])
+    assert np.array_equal(curves()[0], pixels[:, 1].sum((1, 2)))
+    page.session.close()
+
+
+def test_channels_of_a_scan_are_shown_one_at_a_time():
+    pixels = np.zeros((4, 5, 3, 8, 9), "u2")
+    names = "scan_y", "scan_x", "c", "y", "x"
+    page = Page(labelled(da.from_array(pixels), map(Axis, names)))
+    assert page[0].head["channels"] is None
+    page.session.close()
 
 
 def test_zoom_reads_the_tiles_in_view(tmp_path, monkeypatch):

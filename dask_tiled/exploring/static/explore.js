@@ -514,22 +514,25 @@ class Plot {
 
   #drawLine(c, soft) {
     const { area } = this.layout, seen = this.#seen()[0];
-    const part = this.#showing([seen]), values = part.shown, stretch = part.bins[0], begin = part.window[0][0];
-    const first = Math.max(0, Math.floor((seen[0] - begin) / stretch)), last = Math.min(values.length, Math.ceil((seen[1] - begin) / stretch) + 1);
+    const part = this.#showing([seen]), stretch = part.bins[0], begin = part.window[0][0];
+    const lines = this.isTogether ? channelsOf(part) : [part.shown];
+    const first = Math.max(0, Math.floor((seen[0] - begin) / stretch)), last = Math.min(lines[0].length, Math.ceil((seen[1] - begin) / stretch) + 1);
     let low = Infinity, high = -Infinity;
-    for (let k = first; k < last; k++) if (Number.isFinite(values[k])) [low, high] = [Math.min(low, values[k]), Math.max(high, values[k])];
+    for (const values of lines) for (let k = first; k < last; k++) if (Number.isFinite(values[k])) [low, high] = [Math.min(low, values[k]), Math.max(high, values[k])];
     if (!(low < high)) [low, high] = Number.isFinite(low) ? [low - 0.5, low + 0.5] : [0, 1];
     if (low > 0 && low < 0.5 * high) low = 0;
     high += 0.05 * (high - low);
     this.span = [low, high];
-    c.beginPath();
-    for (let k = first; k < last; k++) {
-      const at = this.toScreen(begin + (k + 0.5) * stretch - 0.5, 0)[0], up = area.y + area.h * (1 - (values[k] - low) / (high - low));
-      c.lineTo(at, up);
-    }
-    c.strokeStyle = "#4a90d9";
-    c.lineWidth = 1.3;
-    c.stroke();
+    lines.forEach((values, channel) => {
+      c.beginPath();
+      for (let k = first; k < last; k++) {
+        const at = this.toScreen(begin + (k + 0.5) * stretch - 0.5, 0)[0], up = area.y + area.h * (1 - (values[k] - low) / (high - low));
+        c.lineTo(at, up);
+      }
+      c.strokeStyle = this.isTogether ? this.channels.colours[channel] : "#4a90d9";
+      c.lineWidth = 1.3;
+      c.stroke();
+    });
   }
 
   #drawAxes(c, ink, soft) {
@@ -796,14 +799,14 @@ class Page {
     this.plots.classList.toggle("single", !this.hasScan);
     const tinted = scene.sliders.some((place) => scene.axes[place].colours.length);
     const plain = [tinted ? "channel" : "gray", "linear"];
-    const usual = [["gray", "linear"], this.hasScan ? ["inferno", "log"] : plain];
+    const usual = [["gray", "linear"], this.hasScan && scene.channels === null ? ["inferno", "log"] : plain];
     const alike = this.shownAs === JSON.stringify([scene.title, scene.picture]); // a file that has grown
     this.shownAs = JSON.stringify([scene.title, scene.picture]);
     const kept = [this.scan, this.frame].map(({ contrast }) => [contrast.colours, contrast.mode]);
     const [ofScan, ofFrame] = alike ? kept : usual;
     if (this.hasScan) this.scan.setAxes(axes(scene.scan), ...ofScan);
     this.frame.setAxes(axes(scene.frame), ...ofFrame);
-    this.frame.channels = scene.channels === null ? null : scene.axes[scene.channels];
+    for (const plot of [this.scan, this.frame]) plot.channels = scene.channels === null ? null : scene.axes[scene.channels];
     this.keys.hidden = !this.hasScan;
     this.pictures.hidden = scene.pictures.length < 2;
     this.pictures.replaceChildren("picture", make("select", { onchange: (event) => this.send({ type: "picture", number: Number(event.target.value) }) },
@@ -956,7 +959,8 @@ class Page {
     for (const option of select.options) option.hidden = option.disabled = !flat && ["disk", "ring"].includes(option.value);
     select.value = detector.shape;
     this.signal.querySelector("select").value = detector.signal;
-    this.signal.hidden = !flat || detector.shape === "point";
+    const together = this.scene.sliders.some((place, k) => place === this.scene.channels && state.sliders[k] === this.scene.axes[place].size);
+    this.signal.hidden = !flat || detector.shape === "point" || together;
     for (const [name, button] of Object.entries(this.toolButtons)) button.ariaPressed = String(name === this.tool);
     const at = (axis, pixel) => `${axis.name} ${withUnits(axis, pixel)}`;
     this.place.textContent = state.region
