@@ -41,7 +41,8 @@ def lower_levels(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     levels, shown = facts.get("levels") or (), facts.get("dataset")
     if isinstance(levels, tuple) and all(isinstance(one, str) for one in levels):
         first = levels.index(shown) + 1 if shown in levels else 1
-        return [{"dataset": one} for one in levels[first:]]
+        number = {"level": 0} if facts.get("level") else {}  # counted from those below
+        return [{"dataset": one, **number} for one in levels[first:]]
     image = {} if shown is None else {"dataset": shown}
     count = levels if isinstance(levels, int) else len(levels)
     return [{"level": k, **image} for k in range(facts.get("level", 0) + 1, count)]

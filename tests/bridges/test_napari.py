@@ -345,6 +345,24 @@ def test_plates_show_some_wells(tmp_path, monkeypatch):
     assert [told["name"] for _, told, _ in layers] == ["a A_1", "a A_2"]
 
 
+def test_wells_have_levels(tmp_path):
+    """Fields of a well are along a slider, at every level of their pyramids."""
+    pixels = counting_frames((3, 64, 96), "u2")
+    wells = {"plate": {"wells": [{"path": "A/1"}]}}
+    zarr.create_group(tmp_path / "a.zarr", attributes={"ome": wells})
+    fields = {"well": {"images": [{"path": f"{k}"} for k in range(3)]}}
+    zarr.create_group(tmp_path / "a.zarr/A/1", attributes={"ome": fields})
+    for k, field in enumerate(pixels):
+        options = {"dimension_names": ["y", "x"], "pyramid": 2, "pyramid_method": "nearest"}
+        place = tmp_path / f"a.zarr/A/1/{k}"
+        to_zarr(da.from_array(field), place, progress=False, **options)
+    ((levels, told, kind),) = read_layers(str(tmp_path / "a.zarr"))
+    assert (kind, told["multiscale"], told["axis_labels"]) == ("image", True, ["field", "y", "x"])
+    assert [level.shape for level in levels] == [(3, 64, 96), (3, 32, 48), (3, 16, 24)]
+    for k, level in enumerate(levels):
+        np.testing.assert_array_equal(level, pixels[:, :: 1 << k, :: 1 << k])
+
+
 def test_contrast_of_spectra_is_that_of_their_peak(tmp_path, monkeypatch):
     """Most maps are nearly black; a few rows of spectra are read, not all of each map."""
     pixels = np.zeros((16, 10, 40), "u2")

@@ -264,7 +264,7 @@ def test_channels_together(tmp_path):
 
 
 @pytest.mark.parametrize("axes", ["TCYX", "CTYX"])
-def test_channels_of_a_time_series_together(tmp_path, axes):
+def test_channels_of_a_time_series_together(axes):
     """A frame has all channels, and each has its own curve over time; or both have one channel."""
     pixels = np.random.default_rng(0).integers(0, 99, (6, 3, 20, 30), "u2")  # t, c, y, x
     stored = pixels if axes == "TCYX" else np.moveaxis(pixels, 0, 1)
@@ -285,7 +285,7 @@ def test_channels_of_a_time_series_together(tmp_path, axes):
     assert np.array_equal(curves(), pixels.sum((2, 3)).T)
     assert np.array_equal(page.session.image(), pixels.sum((2, 3)))
     scope = {"arr": lazy, "da": da}
-    exec(page.session.code(), scope)
+    exec(page.session.code(), scope)  # noqa: S102
     assert np.array_equal(scope["image"], pixels.sum((2, 3)))
     page.ask(detector={"shape": "point", "center": [4, 7]}, position=[1])
     assert np.array_equal(curves(), pixels[:, :, 4, 7].T)

@@ -285,6 +285,35 @@ def test_plates(tmp_path, version):
     np.testing.assert_array_equal(open_dataset(path / "A/2", dataset=1).compute(), PIXELS + 11)
 
 
+def test_levels_of_wells(tmp_path):
+    """A well has the levels that all of its fields have; `level=` opens one, of an image, too."""
+    path = tmp_path / "a.zarr"
+    plate(path)
+    well = open_dataset(path, dataset="A/2")
+    whole, half = well.levels()
+    assert whole is well
+    expected = np.stack([PIXELS + 10, PIXELS + 11])[..., ::2, ::2]
+    np.testing.assert_array_equal(half.compute(), expected)
+    assert half.axes[0].labels == ("A/2/0", "A/2/1")
+    assert [axis.scale for axis in half.axes[-2:]] == [0.5, 0.5]
+    assert half.metadata["zarr"]["level"] == 1
+    for store, options in ((path, {"dataset": "A/2"}), (path / "A/2", {})):
+        arr = open_dataset(store, level=1, **options)
+        np.testing.assert_array_equal(arr.compute(), expected)
+        assert len(arr.levels()) == 1
+    field = open_dataset(path, dataset="A/2/1", level=1)
+    np.testing.assert_array_equal(field.compute(), expected[1])
+    assert len(field.levels()) == 1
+    for dataset, level, known in (("A/2", 2, "0 to 1"), ("A/2/1/0", 1, "0 to 0")):
+        with pytest.raises(DatasetError, match=f"no such level; expected {known}; found {level}"):
+            open_dataset(path, dataset=dataset, level=level)
+    document = path / "A/2/1/zarr.json"
+    told = json.loads(document.read_text())
+    told["attributes"]["ome"]["multiscales"][0]["datasets"].pop()
+    document.write_text(json.dumps(told))
+    assert len(open_dataset(path, dataset="A/2").levels()) == 1
+
+
 def test_wells_of_one_field(tmp_path):
     plate(tmp_path / "a.zarr", fields=1)
     arr = open_dataset(tmp_path / "a.zarr", dataset="A/2")

@@ -83,11 +83,11 @@ class StoreChoice(NamedTuple):
     doubts: tuple[Doubt, ...]
 
 
-def choose(outermost: StoreDocument, dataset: int | str | None) -> StoreChoice:
-    """Choose an array.
+def choose(outermost: StoreDocument, dataset: int | str | None, level: int) -> StoreChoice:
+    """Choose an array, or a level of an image.
 
-    Raise a DatasetError if there is no such array, and a CorruptFileError if a field of a well is
-    no image.
+    Raise a DatasetError if there is no such array or level, and a CorruptFileError if a field of a
+    well is no image.
     """
     folder, entry, document = outermost
     pictures = pictures_in(folder, document)
@@ -98,7 +98,7 @@ def choose(outermost: StoreDocument, dataset: int | str | None) -> StoreChoice:
         _check_row(name or "", pictures, entry.path)
     else:
         name = _numbered(dataset, outermost, GroupPictures(known, pictures.kind))
-    members, chosen, doubts = _found(outermost, name, pictures)
+    members, chosen, doubts = _found(outermost, name, pictures, level)
     listed = known or dict(islice(images_in(folder, document).items(), most_listed()))
     if pictures.kind == EXPORTED and chosen in listed:
         listed = dict(islice(listed.items(), most_listed())) | {chosen: listed[chosen]}
@@ -127,7 +127,7 @@ def _numbered(number: int, node: StoreDocument, pictures: GroupPictures) -> str:
 
 
 def _found(
-    outermost: StoreDocument, name: str | None, pictures: GroupPictures
+    outermost: StoreDocument, name: str | None, pictures: GroupPictures, level: int
 ) -> tuple[list[ArrayMember], str, tuple[Doubt, ...]]:
     """Return the array that is meant, or those of the fields of a well.
 
@@ -146,12 +146,15 @@ def _found(
             break
         fields = fields_in(document) if name is None else []
         if len(fields) > 1:
-            return [_field(node, place, one) for one in fields], chosen, doubts
+            return [_field(node, place, one, level) for one in fields], chosen, doubts
         if name is None and fields:
             name = fields[0]
+        image = _image(document)
+        if name is None and level and image.levels:
+            name, level = _level(image, level, entry.path), 0
         given = MemberChoice(name) if name is not None else None
         choice = given or default_in(folder, document, pictures, entry.path)
-        image, doubts = _image(document), (*doubts, *choice.doubts)
+        doubts = *doubts, *choice.doubts
         node = _inside(node, choice.name)
         if not chosen:
             chosen = choice.name
@@ -159,11 +162,21 @@ def _found(
         pictures = pictures_in(node.folder, node.document)
     else:
         raise DatasetError("groups are nested too deeply", path=entry.path, expected=MOST_GROUPS)
+    if level:
+        _level(StoredImage((place,)), level, entry.path)
     outer, path = posixpath.split(place)
     if outer and path not in image.levels and node.folder.above:
         above = node_in(node.folder.above)
         image = image_in(above[1] if above else {})
     return [ArrayMember(*node, image, place)], chosen, doubts
+
+
+def _level(image: StoredImage, level: int, path: str) -> str:
+    """Return the path of a level; raise a DatasetError if there is none."""
+    if level >= len(image.levels):
+        expected = f"0 to {len(image.levels) - 1}"
+        raise DatasetError("no such level", path=path, expected=expected, found=level)
+    return image.levels[level]
 
 
 def _image(document: Mapping[str, Any]) -> StoredImage:
@@ -191,16 +204,15 @@ def _inside(node: StoreDocument, name: str) -> StoreDocument:
     return StoreDocument(inside, *found)
 
 
-def _field(well: StoreDocument, place: str, name: str) -> ArrayMember:
-    """Return the first level of a field of a well."""
+def _field(well: StoreDocument, place: str, name: str, level: int) -> ArrayMember:
+    """Return a level of a field of a well."""
     group = _inside(well, name)
     image = image_in(group.document)
     if not image.levels:
         problem = "a field of the well is no image"
         raise CorruptFileError(problem, path=group.entry.path, found=name)
-    return ArrayMember(
-        *_inside(group, image.levels[0]), image, posixpath.join(place, name, image.levels[0])
-    )
+    path = _level(image, level, group.entry.path)
+    return ArrayMember(*_inside(group, path), image, posixpath.join(place, name, path))
 
 
 def _results(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -66,6 +66,7 @@ def describe(
     *,
     nav_shape: tuple[int, ...] | None = None,
     dataset: int | str | None = None,
+    level: int = 0,
     sig_dims: int | None = None,
 ) -> Description:
     """Describe an array in a folder.
@@ -81,6 +82,8 @@ def describe(
         Path of an array or image in its group, or number or name of an image that the group lists;
         by default ``data``, or else the first image or the first level of a pyramid, or the largest
         array with two axes or more. The fields of a well are an axis.
+    level : int
+        Level of the pyramid of an image, or of all fields of a well, 0 for full resolution.
     sig_dims : int, optional
         How many of the last axes are signal axes; by default from the export, or 2.
     """
@@ -93,8 +96,9 @@ def describe(
         document = read(folder, entry) if first else dict(IMPLICIT)
     if document["node_type"] == "array" and dataset is not None:
         raise DatasetError("the path is an array, not a group", path=entry.path, found=dataset)
-    chosen = choose(StoreDocument(folder, entry, document), dataset)
-    desc = _describe(chosen.members, nav_shape, sig_dims).with_doubts(*chosen.doubts)
+    check_whole("level", level, least=0, path=entry.path)
+    chosen = choose(StoreDocument(folder, entry, document), dataset, level)
+    desc = _describe(chosen.members, nav_shape, sig_dims, level).with_doubts(*chosen.doubts)
     if chosen.name not in chosen.listed:
         return desc
     facts = {**desc.metadata["zarr"], "dataset": chosen.name, "datasets": chosen.listed}
@@ -107,7 +111,10 @@ def _document(file: File) -> dict[str, Any]:
 
 
 def _describe(
-    members: Sequence[ArrayMember], nav_shape: tuple[int, ...] | None, sig_dims: int | None
+    members: Sequence[ArrayMember],
+    nav_shape: tuple[int, ...] | None,
+    sig_dims: int | None,
+    level: int,
 ) -> Description:
     folder, entry, document, image, _ = members[0]
     array = opened(entry, document)
@@ -152,7 +159,8 @@ def _describe(
         "unwritten_chunks": sum(one.unwritten for one in every) or None,
         "unread_coordinates": unread or None,
         "positions": _positions(members, array.ndim) if several else None,
-        "levels": (not several and members[0].levels) or None,
+        "levels": _levels(members),
+        "level": level or None,
         "omero": image.omero or None,
         "has_labels": image.has_labels or None,
     }
@@ -208,6 +216,13 @@ def _fields_axis(members: Sequence[ArrayMember], axes: tuple[Axis, ...]) -> tupl
         axis if one else replace(axis, offset=0.0) for axis, one in zip(axes, same, strict=True)
     )
     return Axis(FIELDS, labels=labels), *kept
+
+
+def _levels(members: Sequence[ArrayMember]) -> int | tuple[str, ...] | None:
+    """Return the levels of an image by path, or how many all fields of a well have."""
+    if len(members) > 1:
+        return min(len(one.image.levels) for one in members)
+    return members[0].levels or None
 
 
 def _positions(members: Sequence[ArrayMember], ndim: int) -> tuple[tuple[float, ...], ...]:
