@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import dask.array as da
@@ -23,12 +23,12 @@ from xarray.core.indexing import (
 )
 
 from dask_tiled.bridges.pictures import open_pictures
-from dask_tiled.export.zarr.group import Dimensions, Labels, labels_of
+from dask_tiled.export.zarr.group import DATA, Dimensions, Labels, labels_of, node_names
 from dask_tiled.formats.registry import formats, recognised_by
 from dask_tiled.graphs.wrapped import at_outer
 from dask_tiled.model.indexing import Array
 from dask_tiled.opened.axes import shown_of
-from dask_tiled.opened.tiled_array import TiledArray
+from dask_tiled.opened.tiled_array import TiledArray, levels_of
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Edges
 
@@ -65,6 +65,7 @@ class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
 
     description = "Open files of detectors and microscopes with dask-tiled"
     open_dataset_parameters = ("filename_or_obj", "drop_variables")
+    supports_groups = True
 
     def open_dataset(
         self,
@@ -102,20 +103,48 @@ class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
         UserWarning
             One of several images cannot be opened, and is skipped.
         """
-        path = filename_or_obj
-        if isinstance(path, (str, os.PathLike)):
-            path = os.path.expanduser(path)
-        dropped = {drop_variables} if isinstance(drop_variables, str) else {*(drop_variables or ())}
-        pictures = open_pictures(path, options, dropped)
-        opened = {name: arr for name, arr in pictures if name not in dropped}
-        variables: dict[str, xr.Variable] = {}
-        coords: dict[str, tuple[Any, ...]] = {}
-        attrs: dict[str, Any] = {}
-        for name, labels in _labels_of_all(opened).items():
-            variables[name] = _variable(opened[name], labels)
-            coords |= {one: told for one, told in labels.coords.items() if one not in dropped}
-            attrs |= {key: labels.attrs[key] for key in ("format", "source") if key in labels.attrs}
-        return xr.Dataset(variables, coords, attrs)
+        opened, dropped = _opened(filename_or_obj, drop_variables, options)
+        return _dataset(opened, dropped)
+
+    def open_datatree(
+        self,
+        filename_or_obj: Any,
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        **options: Any,
+    ) -> xr.DataTree:
+        """Open each image of a file as a node of a tree; see :meth:`open_groups_as_dict`."""
+        groups = self.open_groups_as_dict(filename_or_obj, drop_variables=drop_variables, **options)
+        return xr.DataTree.from_dict(groups)
+
+    def open_groups_as_dict(
+        self,
+        filename_or_obj: Any,
+        *,
+        drop_variables: str | Iterable[str] | None = None,
+        **options: Any,
+    ) -> dict[str, xr.Dataset]:
+        """Open each image of a file, and each level of its pyramid, as a data set.
+
+        Parameters
+        ----------
+        filename_or_obj, drop_variables, **options : optional
+            As for :meth:`open_dataset`.
+
+        Returns
+        -------
+        dict of str to xarray.Dataset
+            Data sets with a variable ``data`` by name of the image: ``data`` for a single one.
+            Lower levels of an image called ``a`` are ``a_level_1`` and so on.
+        """
+        opened, dropped = _opened(filename_or_obj, drop_variables, options)
+        levels = {
+            f"{name}_level_{k}" if k else name: level
+            for name, arr in opened.items()
+            for k, level in enumerate(levels_of(arr))
+        }
+        nodes = node_names(levels)
+        return {nodes[name]: _dataset({DATA: arr}, dropped) for name, arr in levels.items()}
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Return whether a local file has the suffix and the content of a format.
@@ -132,6 +161,29 @@ class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
             return os.path.isfile(path) and recognised_by(ours, path, {}) is not None
         except Exception:  # noqa: BLE001 - xarray passes any path, and tries other engines next
             return False
+
+
+def _opened(
+    path: Any, drop_variables: str | Iterable[str] | None, options: Mapping[str, Any]
+) -> tuple[dict[str, da.Array], set[str]]:
+    """Open the images of a file except some; return them, and the names of those."""
+    if isinstance(path, (str, os.PathLike)):
+        path = os.path.expanduser(path)
+    dropped = {drop_variables} if isinstance(drop_variables, str) else {*(drop_variables or ())}
+    pictures = open_pictures(path, options, dropped)
+    return {name: arr for name, arr in pictures if name not in dropped}, dropped
+
+
+def _dataset(opened: Mapping[str, da.Array], dropped: Container[str]) -> xr.Dataset:
+    """Return images as the variables of a data set."""
+    variables: dict[str, xr.Variable] = {}
+    coords: dict[str, tuple[Any, ...]] = {}
+    attrs: dict[str, Any] = {}
+    for name, labels in _labels_of_all(opened).items():
+        variables[name] = _variable(opened[name], labels)
+        coords |= {one: told for one, told in labels.coords.items() if one not in dropped}
+        attrs |= {key: labels.attrs[key] for key in ("format", "source") if key in labels.attrs}
+    return xr.Dataset(variables, coords, attrs)
 
 
 def _labels_of_all(opened: Mapping[str, da.Array]) -> dict[str, Labels]:

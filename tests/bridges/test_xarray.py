@@ -32,6 +32,7 @@ from dask_tiled import (
     open_dataset,
     to_beton,
     to_xarray,
+    to_zarr,
 )
 from dask_tiled.bridges.xarray_engine import Engine
 from dask_tiled.export.zarr.group import Dimensions
@@ -350,6 +351,40 @@ def test_exports_keep_chunks(calibrated, tmp_path):
     for name in DIMS[:3]:
         xr.testing.assert_allclose(again[name], found[name])
         assert again[name].attrs == found[name].attrs
+
+
+@pytest.mark.parametrize("chunks", [None, {}])
+def test_trees_of_pyramids(tmp_path, chunks):
+    """Images are nodes; their levels, whose dimensions are shorter, are nodes beside them."""
+    images = {"a": counting_frames((64, 48), "u2"), "b/c": counting_frames((32, 64), "u2")}
+    options = {"pyramid": 2, "pyramid_method": "nearest", "progress": False}
+    to_zarr(images, tmp_path / "out.zarr", **options)
+    tree = xr.open_datatree(tmp_path / "out.zarr", engine="dask_tiled", chunks=chunks)
+    levels = {
+        f"{node}_level_{k}" if k else node: images[name][:: 1 << k, :: 1 << k]
+        for node, name in {"a": "a", "b_c": "b/c"}.items()
+        for k in range(3)
+    }
+    assert {*tree.children} == {*levels}
+    for node, pixels in levels.items():
+        found = tree[node]["data"]
+        np.testing.assert_array_equal(found, pixels)
+        assert (found.chunks is None) == (chunks is None)
+    groups = xr.open_groups(tmp_path / "out.zarr", engine="dask_tiled")
+    assert {name.strip("/") for name, one in groups.items() if one} == {*levels}
+    alone = xr.open_datatree(tmp_path / "out.zarr", engine="dask_tiled", dataset="a/level_1")
+    np.testing.assert_array_equal(alone["data"]["data"], levels["a_level_1"])
+
+
+def test_trees_of_other_files(tmp_path, calibrated):
+    """A node for each image; a single one is called data, as in a data set."""
+    with h5py.File(tmp_path / "maps.h5", "w") as file:
+        file["sum"], file["mean"] = FRAMES[0, 0], FRAMES[0, :, 0]
+    tree = xr.open_datatree(tmp_path / "maps.h5", engine="dask_tiled", drop_variables="mean")
+    assert [*tree.children] == ["sum"]
+    np.testing.assert_array_equal(tree["sum"]["data"], FRAMES[0, 0])
+    single = xr.open_datatree(calibrated, engine="dask_tiled")
+    xr.testing.assert_identical(single["data"].to_dataset(), in_xarray(calibrated))
 
 
 def test_pickling(path):

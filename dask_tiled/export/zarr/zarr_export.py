@@ -175,8 +175,8 @@ def to_zarr(
     array. Only equal arrays of equal names are added to such a group. Names of
     nodes are those of the arrays, with forbidden characters replaced by "_", and a number after
     equal ones. The group is a series of OME-Zarr images in the layout of bioformats2raw, and
-    ``xarray.open_datatree`` opens it unless there are pyramids. ``dimension_names``,
-    ``with_results`` and ``follow`` apply to one array.
+    ``xarray.open_datatree`` opens it; if there are pyramids, with ``engine="dask_tiled"``.
+    ``dimension_names``, ``with_results`` and ``follow`` apply to one array.
 
     Arrays are the same if dask gives them the same name: it does so for unchanged files, and for
     equal computations from them.
