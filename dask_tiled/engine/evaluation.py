@@ -27,6 +27,7 @@ from dask_tiled.engine.reductions import Reduction
 from dask_tiled.engine.vectors import Vectors
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.requests import IN_MEMORY
+from dask_tiled.reading.amounts import memory_of
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Base, fill
@@ -190,10 +191,10 @@ class StageSink:
         """All arrays that the sink holds, without the tiles in registers."""
         return [*self._vectors.arrays, *(steps for _, steps, _ in self._stages)]
 
-    @property
-    def pixel_bytes(self) -> int:
-        """Bytes of all registers per pixel of a tile."""
-        return self._width
+    def working_bytes(self, tile: tuple[int, ...]) -> int:
+        """Return the bytes of the registers for a tile, and to read another source."""
+        others = (memory_of(x, self._chunk.box, tile) for x in self.others())
+        return math.prod(tile) * self._width + max(others, default=0)
 
     def others(self) -> list[Source]:
         """List the sources that are read besides the first, in the order of the stages."""
@@ -375,6 +376,10 @@ class ValueSink:
     def arrays(self) -> list[Array]:
         """All arrays that the sink holds."""
         return [*self._values.arrays, *self._sums.arrays]
+
+    def working_bytes(self, tile: tuple[int, ...]) -> int:
+        """Return the memory of both sinks, besides their arrays."""
+        return self._values.working_bytes(tile) + self._sums.working_bytes(tile)
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
         """Compute the frames of a tile, and multiply them by the weights while they are cached."""

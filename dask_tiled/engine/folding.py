@@ -114,6 +114,10 @@ class FrameSink:
         own = [self._rows, self._results, self._weights, self._taken]
         return own if self._together is None else [*own, self._together]
 
+    def working_bytes(self, _: tuple[int, ...]) -> int:
+        """Return the bytes of the pixels that are decoded at a time."""
+        return PIXELS_BYTES if self._is_by_pixel else DOT_BYTES
+
     needs_order = False
     """Whether the pixels of a frame must come in order."""
     needs_whole_frames = False

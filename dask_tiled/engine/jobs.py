@@ -72,6 +72,9 @@ class Sink(Protocol):
     def arrays(self) -> list[Array]:
         """All arrays that the sink holds, to count their memory."""
 
+    def working_bytes(self, tile: tuple[int, ...]) -> int:
+        """Return the memory besides the arrays, while the sink processes a tile of a shape."""
+
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
         """Process a tile, whose first frame has the number ``first`` in the chunk."""
 

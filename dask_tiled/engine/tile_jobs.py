@@ -83,7 +83,7 @@ class MapSink:
         """All arrays that the sink holds."""
         return [self._results]
 
-    def result_bytes(self, tile: tuple[int, ...]) -> int:
+    def working_bytes(self, tile: tuple[int, ...]) -> int:
         """Return the bytes of the function's result for a tile of a shape."""
         shape = tile if self._job.sig_shape is None else (tile[0], *self._job.sig_shape)
         return math.prod(shape) * self._job.dtype.itemsize
@@ -145,7 +145,7 @@ class ReduceSink:
         """All arrays that the sink holds."""
         return [self._state]
 
-    def result_bytes(self, _: tuple[int, ...]) -> int:
+    def working_bytes(self, _: tuple[int, ...]) -> int:
         """Return the bytes of a state."""
         return self._state.nbytes
 

@@ -7,8 +7,8 @@ import math
 import os
 import time
 import tracemalloc
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -21,11 +21,12 @@ from dask.system import CPU_COUNT
 
 from dask_tiled.errors import DatasetError, check_whole, format_bytes, printable
 from dask_tiled.graphs.layers import DESCRIPTION
-from dask_tiled.graphs.rehearsal import rehearse
+from dask_tiled.graphs.walk import Tasks, TaskWalk, tasks_of, visited
 from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.tables import html_table, text_table
 from dask_tiled.opened.axes import shown_of
+from dask_tiled.plans.recipes import Recipe
 from dask_tiled.reading.amounts import Amount, amount_of, passes_of
 from dask_tiled.reading.counting import counted
 from dask_tiled.tiling.negotiation import USUAL_COUNT, block_chunks
@@ -33,6 +34,14 @@ from dask_tiled.tiling.scheme import negotiate
 
 MOST_FILES = 3
 """Maximum number of file names shown."""
+TASK_BYTES = 5 << 10
+"""Approximate memory of a task in dask."""
+PROCESS_BYTES = 1 << 18
+"""Memory that does not depend on array sizes, without compiled code."""
+THREAD_BYTES = 1 << 17
+"""Additional memory per thread."""
+MARGIN = 1.06
+"""Safety factor on the estimate, for untracked memory."""
 
 
 @dataclass(frozen=True)
@@ -275,25 +284,33 @@ def explain(
         _check(one)
     threads = _threads() if threads is None else check_whole("threads", threads, least=1)
     rate = _rate(workers, gb_per_s)
-    found = rehearse(collections, threads)
-    amounts = [amount_of(found.sources[token], reads) for token, reads in found.reads.items()]
+    tasks = tasks_of(collections)
+    walk, held, passed_on = visited(collections, tasks)
+    # A thread may keep its last value, and reach shared chunks in another order.
+    peak = held + walk.largest * (threads - 1) + passed_on * threads
+    fixed = PROCESS_BYTES + THREAD_BYTES * threads + TASK_BYTES * len(tasks.needed)
+    amounts = [amount_of(walk.sources[token], reads) for token, reads in walk.reads.items()]
     total = Amount(*(sum(one[k] for one in amounts) for k in (0, 1)))
     files = {
-        file.path: file.size for source in found.sources.values() for file in source.layout.files
+        file.path: file.size for source in walk.sources.values() for file in source.layout.files
     }
+    whole = Counter[Recipe]()
+    for (recipe, *_), number in walk.refusals.items():
+        whole[recipe] += number
+    plans = chain.from_iterable(one.plans for one in tasks.plans)
     described = [*chain.from_iterable(map(_described, collections))]
     explained = Explanation(
         files=tuple(files),
         file_bytes=sum(files.values()),
         bytes_read=total.fetched,
         bytes_decoded=total.decoded,
-        passes=passes_of((found.sources[x], reads) for x, reads in found.reads.items()),
-        tasks=found.tasks,
-        plans=found.plans,
-        left=found.left,
+        passes=passes_of((walk.sources[x], reads) for x, reads in walk.reads.items()),
+        tasks=tasks.number,
+        plans=tuple(filter(None, (plan.text(walk.counts, whole) for plan in plans))),
+        left=_left(collections, tasks, walk),
         threads=threads,
-        peak_memory=found.peak,
-        unseen=found.unseen,
+        peak_memory=int(peak * MARGIN) + fixed,
+        unseen=tuple(sorted(walk.of_users)),
         blocks="; ".join(dict.fromkeys(chain.from_iterable(map(_blocks, collections)))),
         doubts=tuple(dict.fromkeys(x for desc in described for x in desc.doubts)),
         lacking=tuple(dict.fromkeys(filter(None, map(_lacking, described)))),
@@ -301,8 +318,8 @@ def explain(
     if workers is not None:
         workers = check_whole("workers", workers, least=1)
         reading = explained.bytes_read / (workers * rate) if rate else 0.0
-        seconds = _seconds(reading, found.tasks) if rate else None
-        cluster = OnCluster(workers, _graph_bytes(collections), seconds)
+        seconds = _seconds(reading, tasks.number) if rate else None
+        cluster = OnCluster(workers, _graph_bytes(tasks.sent), seconds)
         explained = replace(explained, cluster=cluster)
     return _run(explained, collections) if run else explained
 
@@ -329,25 +346,23 @@ def _seconds(reading: float, tasks: int) -> tuple[float, float]:
     return max(reading, best), reading + busy
 
 
-class _TakenError(Exception):
-    """Raised once a graph has been taken, so that nothing is computed."""
+def _left(collections: Sequence[Any], tasks: Tasks, walk: TaskWalk) -> tuple[tuple[str, str], ...]:
+    """Return the operations on whole chunks, and why, without concatenated results."""
+    left = {x for one in tasks.plans for x in one.left(but=tasks.keys)}
+    late = (x[1:] for x in walk.refusals if x[1:3] not in left)
+    left |= {(what, f"{why}, in chunks of {shape} pixels") for what, why, shape in late}
+    if not all(isinstance(one.__dask_graph__(), HighLevelGraph) for one in collections):
+        left.add(("expressions", "dask uses array expressions, which have other graphs"))
+    return tuple(sorted(left))
 
 
-def _graph_bytes(collections: Sequence[Any]) -> int:
+def _graph_bytes(graph: Any) -> int:
     """Return the bytes of the graph that a client sends."""
     import cloudpickle
 
-    sizes: list[int] = []
-
-    def take(graph: Any, *_: Any, **__: Any) -> None:
-        buffers: list[Any] = []
-        sizes.append(len(cloudpickle.dumps(graph, protocol=5, buffer_callback=buffers.append)))
-        sizes.extend(buffer.raw().nbytes for buffer in buffers)
-        raise _TakenError
-
-    with suppress(_TakenError):
-        compute(*collections, traverse=False, scheduler=take)
-    return sum(sizes)
+    buffers: list[Any] = []
+    size = len(cloudpickle.dumps(graph, protocol=5, buffer_callback=buffers.append))
+    return size + sum(buffer.raw().nbytes for buffer in buffers)
 
 
 def _on_cluster_text(cluster: OnCluster) -> str:

@@ -1,6 +1,6 @@
-"""Cost of the task of a chunk before it runs: bytes read, memory.
+"""Cost of a task of the engine: bytes read, memory, and what runs on whole chunks.
 
-Recipes are prepared as in tasks, but with placeholders for operands; nothing is read.
+Sinks are prepared as in the task, with placeholders for operands; nothing is read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.engine.evaluation import StageSink
-from dask_tiled.engine.folding import DOT_BYTES, PIXELS_BYTES, FrameSink, are_adjacent
+from dask_tiled.engine.folding import FrameSink, are_adjacent
 from dask_tiled.engine.jobs import Chunk, Sink
 from dask_tiled.engine.run import parts_of, take_windows, tile_for
 from dask_tiled.engine.tile_jobs import MapSink, ReduceSink
@@ -31,109 +31,90 @@ OF_FUNCTIONS = 32
 """Most temporaries of functions of NumPy and of this package, in bytes per pixel of a tile."""
 
 
-Parts = tuple[Box, ...]
-
-
 class Cost(NamedTuple):
-    """Cost of the task of a chunk."""
+    """Cost of a task."""
 
-    reads: tuple[tuple[Source, Parts], ...]
+    reads: tuple[tuple[Source, tuple[Box, ...]], ...]
     """Sources that are read, and the parts of the signal axes in which they are read; none if
     whole."""
     working: int
-    """Peak memory in bytes while the task runs, without its results."""
-    results: tuple[RecipeResult, ...]
-    whole: tuple[tuple[str, str, tuple[int, ...]], ...]
-    """Operations on all pixels of the chunk at once, reasons, and the shape of the chunk."""
-    unseen: tuple[str, ...] = ()
+    """Most bytes of memory while the task runs, without its results."""
+    results: tuple[tuple[int, Shaped | None], ...]
+    """Bytes and shape of the result of each recipe; no shape if it is not one array."""
+    refusals: tuple[tuple[str, str] | None, ...]
+    """For each recipe that needs all pixels of the chunk at once, its last operation and why."""
+    of_users: tuple[str, ...]
     """Functions of users, called on tiles."""
-
-
-class RecipeResult(NamedTuple):
-    """Result of a recipe."""
-
-    nbytes: int
-    held: int
-    """Bytes of its own memory; 0 if the result is written into a larger one."""
-    shaped: Shaped | None = None
-    """None if the result is no array."""
 
 
 def cost_of(
     recipes: Recipes,
     block_id: Block,
-    beside: Sequence[Any],
+    operands: Sequence[Any],
     *,
     has_pixels: bool,
-    room: tuple[int, ...] | None,
 ) -> Cost:
-    """Return the cost of a task, whose pixels may be read by another task.
-
-    ``room`` is the shape of the chunk within a larger result, if it is written there.
-    """
-    rooms = list[Array]()
-
-    def part(dtype: np.dtype) -> Array:
-        rooms.append(np.empty(room or (), dtype))
-        return rooms[-1]
-
-    begun = recipes.begin(block_id, beside, None if room is None else part)
-    reads, results, working = list[tuple[Source, Parts]](), dict[int, RecipeResult](), 0
-    unseen = list[str]()
+    """Return the cost of a task, whose pixels may be read by another task."""
+    begun = recipes.begin(block_id, operands)
+    reads = list[tuple[Source, tuple[Box, ...]]]()
+    results = dict[int, tuple[int, Shaped | None]]()
+    working, tiled = 0, dict[int, Begun]()
     for k, one in enumerate(begun):
-        if one.shown is None:
-            sources = [] if has_pixels or not all(one.shape) else one.recipe.read_sources
-            reads += [(source, ()) for source in sources]
-            nbytes, more = _in_numpy(one, sources)
-            results[k] = RecipeResult(nbytes, nbytes)
-            working = max(working, more)
-    shown = {k: one for k, one in enumerate(begun) if one.shown is not None}
-    if shown:
-        source, chunk = next(iter(shown.values())).begins_with
-        sinks = [one.shown for one in shown.values() if one.shown is not None]
+        if one.shown is not None:
+            tiled[k] = one
+            continue
+        sources = [] if has_pixels or not all(one.shape) else one.recipe.read_sources
+        reads += [(source, ()) for source in sources]
+        nbytes, more = _in_numpy(one, sources)
+        results[k] = nbytes, None
+        working = max(working, more)
+    sinks = [one.shown for one in tiled.values() if one.shown is not None]
+    if sinks:
+        source, chunk = next(iter(tiled.values())).begins_with
         tile = tile_for(chunk, sinks)
         parts = tuple(parts_of(chunk.sig_shape, tile[1:]))
-        beside_it = [x.sink.others() for x in sinks if isinstance(x.sink, StageSink)]
-        reads += [(x, parts) for x in chain([] if has_pixels else [source], *beside_it)]
-        working = max(working, _shown_tiles(source, chunk, tile, [x.sink for x in sinks]))
-        users = (x.sink for x in sinks if isinstance(x.sink, MapSink | ReduceSink))
-        unseen = [name_of(x.function) for x in users if not is_of_numpy(x.function)]
-        made, ending = list[Array](), 0
-        for k, one in shown.items():
-            found, result, more = _ended(one)
-            made += [found, *_arrays_in(result)]
-            ending += more
-            one_held = _held(_arrays_in(result), {*map(id, rooms)})
+        others = chain(*(x.sink.others() for x in sinks if isinstance(x.sink, StageSink)))
+        reads += [(x, parts) for x in chain([] if has_pixels else [source], others)]
+        held, ending = [*chain(*(x.sink.arrays for x in sinks))], 0
+        for k, one in tiled.items():
+            array, result, more = _ended(one)
+            parts_of_result = result.values() if isinstance(result, dict) else [result]
+            nbytes = sum(int(getattr(x, "nbytes", 64)) for x in parts_of_result)
+            held += [array, *(x for x in parts_of_result if isinstance(x, np.ndarray))]
+            ending += more - nbytes
             shaped = Shaped(result.shape, result.dtype) if hasattr(result, "dtype") else None
-            results[k] = RecipeResult(_nbytes(result), one_held, shaped)
-        own = chain.from_iterable(x.sink.arrays for x in sinks)
-        held = _held([*own, *made], {*map(id, rooms)}) + ending
-        working += held - sum(results[k].held for k in shown)
-    every = tuple(results[k] for k in range(len(begun)))
-    whole = tuple((x.recipe.words, x.why, x.shape) for x in begun if x.why is not None)
-    return Cost(tuple(reads), max(0, working), every, whole, tuple(unseen))
+            results[k] = nbytes, shaped
+        working = max(working, _feeding(source, chunk, tile, [x.sink for x in sinks]))
+        working += _bytes_of(held) + ending
+    return Cost(
+        tuple(reads),
+        max(0, working),
+        tuple(results[k] for k in range(len(begun))),
+        tuple(None if one.why is None else (one.recipe.words, one.why) for one in begun),
+        tuple(name for x in sinks for name in _of_users(x.sink)),
+    )
 
 
-def _shown_tiles(source: Source, chunk: Chunk, tile: tuple[int, ...], sinks: Sequence[Sink]) -> int:
-    """Return the bytes needed to feed a chunk to sinks, without the sinks' own memory."""
+def _feeding(source: Source, chunk: Chunk, tile: tuple[int, ...], sinks: Sequence[Sink]) -> int:
+    """Return the bytes needed to feed a chunk to sinks, without the sinks' own arrays."""
+    own = sum(sink.working_bytes(tile) for sink in sinks)
     layout, region = source.layout, region_of(source.layout, chunk.box)
     folds = [sink for sink in sinks if isinstance(sink, FrameSink)]
-    by_windows = len(folds) == len(sinks) and tile[1:] == chunk.sig_shape and not layout.has_blocks
-    ranges = [*frame_ranges(layout, region.frames[:1], region.sig)] if by_windows else []
-    if by_windows and take_windows(source, ranges, folds):
-        decoded = PIXELS_BYTES if any(x.is_by_pixel for x in folds) else DOT_BYTES
-        in_order = all(are_adjacent(x.units) for x in ranges if isinstance(x, ReadRanges))
-        permuted = chain.from_iterable([] if in_order else [fold.arrays for fold in folds])
-        return memory_of(source, chunk.box) + decoded + _held(permuted, set())
-    own = 0
-    for sink in sinks:
-        if isinstance(sink, MapSink | ReduceSink):
-            known = is_of_numpy(sink.function)
-            own += math.prod(tile) * OF_FUNCTIONS if known else sink.result_bytes(tile)
-        if isinstance(sink, StageSink):
-            own += math.prod(tile) * sink.pixel_bytes
-            own += sum(memory_of(x, chunk.box, tile) for x in sink.others()[:1])
-    return memory_of(source, chunk.box, tile) + own
+    if len(folds) == len(sinks) and tile[1:] == chunk.sig_shape and not layout.has_blocks:
+        ranges = [*frame_ranges(layout, region.frames[:1], region.sig)]
+        if take_windows(source, ranges, folds):
+            in_order = all(are_adjacent(x.units) for x in ranges if isinstance(x, ReadRanges))
+            permuted = chain.from_iterable([] if in_order else [fold.arrays for fold in folds])
+            return memory_of(source, chunk.box) + own + _bytes_of(permuted)
+    known = sum(isinstance(x, MapSink | ReduceSink) and not _of_users(x) for x in sinks)
+    return memory_of(source, chunk.box, tile) + own + known * math.prod(tile) * OF_FUNCTIONS
+
+
+def _of_users(sink: Sink) -> list[str]:
+    """Return the name of the user's function that a sink calls, if it calls one."""
+    if not isinstance(sink, MapSink | ReduceSink) or is_of_numpy(sink.function):
+        return []
+    return [name_of(sink.function)]
 
 
 def _in_numpy(one: Begun, sources: Sequence[Source]) -> tuple[int, int]:
@@ -157,26 +138,11 @@ def _ended(one: Begun) -> tuple[Array, Any, int]:
         return found, one.end(found), 0
 
 
-def _nbytes(made: Any) -> int:
-    if isinstance(made, dict):
-        return sum(map(_nbytes, made.values()))
-    return int(getattr(made, "nbytes", 64))
-
-
-def _held(arrays: Iterable[Array], seen: set[int]) -> int:
-    """Sum the bytes of the memory of arrays, each once; add it to what was ``seen``."""
-    total = 0
-    for array in arrays:
-        base = array
+def _bytes_of(arrays: Iterable[Array]) -> int:
+    """Sum the bytes of the memory of arrays, each once."""
+    bases = dict[int, Array]()
+    for base in arrays:
         while isinstance(base.base, np.ndarray):
-            base = base.base
-        if id(base) not in seen and base.flags.owndata:
-            total += base.nbytes
-        seen.add(id(base))
-    return total
-
-
-def _arrays_in(made: Any) -> list[Array]:
-    """Return the arrays of a result: one, several by name, or none."""
-    values = made.values() if isinstance(made, dict) else [made]
-    return [x for x in values if isinstance(x, np.ndarray)]
+            base = base.base  # noqa: PLW2901 - follows the views
+        bases[id(base)] = base
+    return sum(x.nbytes for x in bases.values() if x.flags.owndata)

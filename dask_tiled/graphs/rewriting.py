@@ -8,7 +8,7 @@ task, which reads tile by tile. All other layers are unchanged.
 from __future__ import annotations
 
 import operator
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.metadata import version
@@ -77,16 +77,18 @@ Keys = Sequence["Key | str | Keys"]
 """Keys to compute, nested as in dask."""
 
 
-def optimize(dsk: Any, keys: Any, **kwargs: Any) -> Any:
+def optimize(
+    dsk: Any, keys: Any, noted: Callable[[Planned], object] | None = None, **kwargs: Any
+) -> Any:
     """Optimise a graph of arrays; the function that dask's option ``array_optimize`` is set to.
 
-    An unsupported graph is left to dask, with a warning.
+    An unsupported graph is left to dask, with a warning. ``noted`` is called with the plans.
     """
     if isinstance(dsk, HighLevelGraph):
         try:
             found = unwrapped(dsk)
             if calls(found, pixels_of):
-                made = rewritten(found, keys)
+                made = rewritten(found, keys, *filter(None, [noted]))
                 if calls(made, pixels_of) and get_here():
                     made = lending(made, _names(keys))
                 return da.optimize(made, keys, **kwargs)
@@ -130,13 +132,8 @@ class Planned:
     def __str__(self) -> str:
         """Return as text the plans, and the layers left to dask."""
         left = [f"  {what}: {why}" for what, why in self.left()]
-        lines = [*self.on_tiles, *(["left to dask:", *left] if left else [])]
+        lines = [*filter(None, map(str, self.plans)), *(["left to dask:", *left] if left else [])]
         return "\n".join(lines or ["pixels are read unchanged"])
-
-    @property
-    def on_tiles(self) -> list[str]:
-        """The plans as text, without what tasks compute of whole chunks."""
-        return [str(plan) for plan in self.plans if any(x.obstacle is None for x in plan.parts)]
 
     def left(self, but: Collection[str] = ()) -> list[tuple[str, Why]]:
         """Return the operations on whole chunks, with reasons, each once; ``but`` some layers.
@@ -204,9 +201,12 @@ def _names(keys: Keys) -> set[str]:
     return {key[0] if isinstance(key, tuple) else key for key in flatten([keys])}
 
 
-def rewritten(graph: HighLevelGraph, keys: Keys) -> HighLevelGraph:
+def rewritten(
+    graph: HighLevelGraph, keys: Keys, noted: Callable[[Planned], object] = lambda _: None
+) -> HighLevelGraph:
     """Replace the layers that the engine can compute by its tasks; keep other layers."""
     found = planned(graph, keys)
+    noted(found)
     if not found.plans:
         return found.graph
     graph, dependencies = found.graph, {**found.dependencies}

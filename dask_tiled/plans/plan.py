@@ -17,7 +17,7 @@ from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import is_url
 from dask_tiled.plans.last_steps import LastStep
 from dask_tiled.plans.lowering import Known, Why
-from dask_tiled.plans.recipes import Recipes
+from dask_tiled.plans.recipes import Recipe, Recipes
 from dask_tiled.plans.tasks import ChunkJob, run_job
 from dask_tiled.plans.tree import Node
 from dask_tiled.plans.views import Span
@@ -56,13 +56,26 @@ class Plan:
     """Layer that reads the pixels, if they are needed elsewhere."""
 
     def __str__(self) -> str:
-        """Return the plan as text: the chunks, and below them the tree of each part on tiles."""
-        chunks = self.parts[0].chunks
-        count, largest = math.prod(map(len, chunks)), tuple(max(axis, default=0) for axis in chunks)
+        """Return the plan as text, as it is expected of the largest chunk."""
+        counts = {part.recipe: math.prod(map(len, part.chunks)) for part in self.parts}
+        whole = [part.recipe for part in self.parts if part.obstacle is not None]
+        return self.text(counts, {recipe: counts[recipe] for recipe in whole})
+
+    def text(self, counts: Mapping[Recipe, int], whole: Mapping[Recipe, int]) -> str:
+        """Return the chunks, and below them the tree of each part on tiles; empty if none is.
+
+        ``counts`` are the numbers of chunks that recipes compute, and ``whole`` of those that they
+        do not compute on tiles.
+        """
+        largest = tuple(max(axis, default=0) for axis in self.parts[0].chunks)
+        count = max(counts.get(part.recipe, 0) for part in self.parts)
         lines = [f"{count} task{'s' * (count != 1)}, for chunks of {largest} pixels:"]
-        trees = (str(part.tree) for part in self.parts if part.obstacle is None)
-        lines += [f"  {line}" for tree in trees for line in tree.splitlines()]
-        return "\n".join(lines)
+        for part in self.parts:
+            first, *more = str(part.tree).splitlines()
+            tiled = counts.get(part.recipe, 0) - whole.get(part.recipe, 0)
+            some = f", in {tiled} of the tasks" * (tiled < count)
+            lines += [f"  {line}" for line in (first + some, *more)] if tiled else []
+        return "\n".join(lines) if len(lines) > 1 else ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,5 +1,6 @@
 """What tasks compute of whole chunks is known beforehand, for all dtypes and operations."""
 
+import re
 import warnings
 from collections import Counter
 
@@ -204,15 +205,53 @@ def test_parts_that_run_on_tiles_are_told_from_others(tmp_path):
 
 
 def test_chunks_of_other_shapes_are_listed(tmp_path, whole):
-    """The plan is that of the largest chunk; a narrow one is computed whole."""
+    """Of two chunks, the narrow one is computed whole: one of two tasks runs on tiles."""
     arr = open_dataset(write_npy(tmp_path / "scan.npy", np.ones((6, 64), "u2")))
     arr = arr.with_chunks((6, (40, 24)))
     found = explain(arr.argmax(1))
     assert [what for what, _ in found.left] == ["argmax"]
     assert found.left[0][1] == "no kernel for positions in bins, in chunks of (6, 24) pixels"
-    assert found.plans
+    (plan,) = found.plans
+    assert plan.splitlines()[:2] == [
+        "2 tasks, for chunks of (6, 40) pixels:",
+        "  reduce argmax, in 1 of the tasks",
+    ]
     arr.argmax(1).compute()
     assert whole["argmax"] == 1
+
+
+NARROW = {
+    "all on tiles": (lambda a: [a + 1], (4, 2, 20), [2]),
+    "all whole": (lambda a: [(a / 3).astype("f2").max(2)], (4, 2, 20), []),
+    "narrow": (lambda a: [(a * 2.5).astype("u1")], (4, 2, (10, 4, 6)), [6, 2]),
+    "narrow, reduced": (lambda a: [da.nanmax(a / 3, 2)], (4, 2, (14, 6)), [4, 2]),
+    "narrow first": (lambda a: [a.clip(1, 3)], (4, 2, (6, 14)), [4, 2]),
+    "together": (lambda a: [a + 1, a.astype("f2")], (4, 2, (14, 6)), [4, 2, 2]),
+    "three rows": (lambda a: [(a + 1)[:3]], (4, 2, (14, 6)), [2, 1]),
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_tasks_on_tiles_are_counted(tmp_path, monkeypatch, name):
+    """The text has the numbers of all tasks, and of those that compute no chunk as a whole."""
+    make, chunks, expected = NARROW[name]
+    path = write_npy(tmp_path / "scan.npy", np.ones((8, 2, 20), "u2"))
+    results = make(open_dataset(path, chunks=chunks))
+    found, computed, pixels = explain(*results), [], Recipe.pixels
+
+    def noting(self, box, *args):
+        computed.append(tuple(b - a for a, b in box))
+        return pixels(self, box, *args)
+
+    monkeypatch.setattr(Recipe, "pixels", noting)
+    da.compute(*results)
+    numbers = re.findall(r"(?:in |^)(\d+) (?:of the )?task", "\n".join(found.plans))
+    assert [*map(int, numbers)] == expected
+    tasks, tiled = expected[0] if expected else 2, sum(expected[1:] or expected)
+    assert len(computed) == tasks * len(results) - tiled
+    reasons = [why for _, why in found.left]
+    shapes = {f"in chunks of {shape} pixels" for shape in computed} if tiled else set()
+    assert shapes == {f"in{why.rpartition(' in')[2]}" for why in reasons if "in chunks" in why}
 
 
 def test_large_whole_chunks_are_not_merged(tmp_path, monkeypatch):

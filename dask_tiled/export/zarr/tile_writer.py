@@ -82,6 +82,12 @@ class TileWriter:
         runs = (pixels for pixels, _ in self._gathered.values() if pixels is not None)
         return [*runs, *self._unused]
 
+    def working_bytes(self, _: tuple[int, ...]) -> int:
+        """Return the bytes of a run, and of the same run encoded."""
+        run = self._run_at(0)
+        pixels = (run.stop - run.first) * math.prod(self._chunk.sig_shape)
+        return 2 * pixels * self._chunk.dtype.itemsize
+
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
         """Copy a tile to its place, and store the runs that it completes."""
         part = self._chunk.part(info)

@@ -1,0 +1,449 @@
+"""Walk over the tasks of a computation: the bytes they read, and the memory they hold.
+
+The graph is the one that the scheduler gets. Arrays are represented by their shapes.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from dask import config
+from dask.base import compute
+from dask.highlevelgraph import HighLevelGraph
+
+from dask_tiled.engine.expressions import OPERATORS
+from dask_tiled.graphs.aggregation import combined, finished, finished_chunk, finished_later, moved
+from dask_tiled.graphs.costs import Cost, cost_of
+from dask_tiled.graphs.functions import ELEMENTWISE, is_of_numpy
+from dask_tiled.graphs.lending import Unread, lent
+from dask_tiled.graphs.names import (
+    Alias,
+    DataNode,
+    List,
+    Task,
+    TaskRef,
+    _execute_subgraph,
+    chunk,
+    flatten,
+    order,
+)
+from dask_tiled.graphs.results import OutputBuffer, put, whole
+from dask_tiled.graphs.rewriting import Planned, optimize
+from dask_tiled.model.indexing import Shaped
+from dask_tiled.plans.recipes import Recipe, make, make_all, make_later
+from dask_tiled.plans.tasks import Function, pixels_of
+from dask_tiled.reading.amounts import ReadPart, memory_of
+from dask_tiled.reading.reader import Source
+from dask_tiled.tiling.bases import Chunks, Grid
+
+VIEWS = {
+    *("reshape", "transpose", "swapaxes", "moveaxis", "expand_dims", "squeeze", "ravel", "flip"),
+    *("broadcast_to", "asarray", "asanyarray", "real", "imag", "getitem", "getter"),
+}
+"""Functions that usually return views."""
+LIGHT = {
+    *("sum", "prod", "any", "all", "chunk_min", "chunk_max", "where", "clip", "round", "around"),
+    *("astype", "stack", "concatenate", "concatenate2", "concatenate3", "concatenate_shaped"),
+    *("finalize", "copied"),
+}
+"""Functions that need little memory besides their results."""
+SEVERAL = {"moment_chunk": 3, "moment_combine": 3, "mean_chunk": 2, "mean_combine": 2}
+"""Functions that return several arrays, of which dask annotates only one."""
+COMBINING = combined, finished, finished_later, moved
+"""Functions that combine results of the engine, in up to eight bytes."""
+LENDERS = lent, Unread
+"""Functions that read chunks into memory of a pool."""
+PART = re.compile(r"-part-\d+$")
+"""Suffix of the layers of parts of joined arrays."""
+
+Place = tuple[int, ...]
+
+
+class Memory:
+    """A block of memory that several values may share."""
+
+    def __init__(self, nbytes: int, *, of_result: bool = False) -> None:
+        self.nbytes = nbytes
+        self.of_result = of_result
+
+
+class TaskValue(NamedTuple):
+    """Value of a task: its shape if known, and the memory it refers to."""
+
+    nbytes: int
+    """Size of its items in bytes, wherever they are stored."""
+    shaped: Shaped | None
+    memory: tuple[Memory, ...]
+
+    @property
+    def items(self) -> int:
+        """Number of items; of bytes if the shape is unknown."""
+        return math.prod(self.shaped.shape) if self.shaped else self.nbytes
+
+
+class Later(NamedTuple):
+    """A chunk that its consumer computes: recipes, index, pixels and operands."""
+
+    args: Sequence[Any]
+
+
+class Buffer(NamedTuple):
+    """Memory of a result into which tasks write chunks, none before the first."""
+
+    shape: Place
+    memory: list[Memory]
+
+
+class Tasks(NamedTuple):
+    """The tasks that a scheduler gets."""
+
+    sent: Any
+    """The graph as ``dask.compute`` passes it."""
+    needed: Mapping[Any, Any]
+    """The tasks that are needed."""
+    keys: Collection[Any]
+    """Keys of the results."""
+    number: int
+    """Number of tasks, without those that only hold data."""
+    plans: Sequence[Planned]
+
+
+class _TakenError(Exception):
+    """Raised once the tasks are there, so that nothing is computed."""
+
+
+def tasks_of(collections: Sequence[Any]) -> Tasks:
+    """Return the tasks that ``dask.compute`` passes to a scheduler."""
+    got, plans = list[tuple[Any, Any]](), list[Planned]()
+
+    def scheduler(graph: Any, keys: Any, **_: object) -> None:
+        got.append((graph, keys))
+        raise _TakenError
+
+    ours = config.get("array_optimize", None) is optimize
+    noting = {"array_optimize": partial(optimize, noted=plans.append)} if ours else {}
+    with suppress(_TakenError), config.set(noting):
+        compute(*collections, traverse=False, scheduler=scheduler)
+    ((graph, keys),) = got
+    tasks = graph if isinstance(graph, Mapping) else graph.__dask_graph__()
+    wanted, needed = {*flatten([keys])}, dict[Any, Any]()
+    waiting = [*wanted]
+    while waiting:
+        key = waiting.pop()
+        if key not in needed:
+            needed[key] = tasks[key]
+            waiting += tasks[key].dependencies
+    number = sum(not isinstance(task, DataNode) for task in needed.values())
+    return Tasks(graph, needed, wanted, number, plans)
+
+
+class TaskWalk:
+    """Walk over tasks. ``annotated`` are the chunks and dtypes of arrays, by layer."""
+
+    def __init__(self, annotated: Mapping[str, tuple[Chunks, np.dtype]]) -> None:
+        self._annotated = annotated
+        self._costs = dict[object, Cost]()
+        self.reads = defaultdict[str, Counter[ReadPart]](Counter)
+        self.sources = dict[str, Source]()
+        self.counts = Counter[Recipe]()
+        """Number of chunks that each recipe computes."""
+        self.refusals = Counter[tuple[Recipe, str, str, Place]]()
+        """Number of chunks computed whole: their recipe, operation, reason and shape."""
+        self.of_users = set[str]()
+        """Functions of users."""
+        self.largest = 0
+        """Most bytes that a task takes: temporaries and result."""
+
+    def visit(
+        self,
+        graph: Mapping[Any, Any],
+        wanted: Collection[Any],
+        given: Mapping[Any, Any],
+        index: Place = (),
+    ) -> tuple[dict[Any, Any], int]:
+        """Visit tasks in dask's order; return their values, and the most bytes held at once.
+
+        A value is held until its last consumer is done. ``given`` values are not counted. Keys
+        without an index get ``index``.
+        """
+        values, users = dict(given), Counter(x for one in graph.values() for x in one.dependencies)
+        uses = Counter(memory_in([*given.values()]))
+        held = most = 0
+        for key in sorted(graph, key=order(dict(graph)).get) if len(graph) > 1 else graph:
+            place = key if isinstance(key, tuple) else (key, *index)
+            values[key], working = self._task(graph[key], place, values)
+            fresh = {memory for memory in memory_in(values[key]) if not uses[memory]}
+            uses.update(memory_in(values[key]))
+            held += sum(memory.nbytes for memory in fresh)
+            most = max(most, held + working)
+            own = sum(memory.nbytes for memory in fresh if not memory.of_result)
+            self.largest = max(self.largest, working + own)
+            for x in graph[key].dependencies:
+                users[x] -= 1
+                for memory in memory_in(values.get(x)) if not users[x] and x not in wanted else ():
+                    uses[memory] -= 1
+                    held -= memory.nbytes * (not uses[memory])
+        return values, most
+
+    def _task(self, task: Any, key: tuple[Any, ...], values: Mapping[Any, Any]) -> tuple[Any, int]:
+        """Return the value of a task or of an argument, and the bytes that it takes besides."""
+        if isinstance(task, TaskRef | Alias):
+            return values.get(task.key if isinstance(task, TaskRef) else task.target), 0
+        if isinstance(task, DataNode):
+            return task.value, 0
+        if isinstance(task, List) or (isinstance(task, list | tuple) and _has_nodes(task)):
+            items = task.args if isinstance(task, List) else task
+            made = [self._task(x, key, values) for x in items]
+            return [x for x, _ in made], max((n for _, n in made), default=0)
+        if not isinstance(task, Task):
+            return task, 0
+        given = [*task.args, *task.kwargs.values()]
+        if task.func is _execute_subgraph:
+            graph, wanted, names, *given = given
+            before = {x: self._task(y, key, values)[0] for x, y in zip(names, given, strict=True)}
+            # Memory that is lent waits for the next chunk of the thread.
+            lenders = {x for x, one in graph.items() if getattr(one, "func", None) in LENDERS}
+            inner, most = self.visit(graph, {wanted, *lenders}, before, key[1:])
+            own = {*memory_in(inner[wanted])} - {*memory_in([*before.values()])}
+            return inner[wanted], max(0, most - sum(x.nbytes for x in own))
+        made = [self._task(x, key, values) for x in given]
+        args, n = [x for x, _ in made], len(task.args)
+        kwargs = dict(zip(task.kwargs, args[n:], strict=True))
+        value, working = self._call(task.func, args[:n], kwargs, key)
+        inside = [x for x, one in zip(args, given, strict=True) if type(one) is Task]
+        below = sum(memory.nbytes for memory in memory_in(inside))
+        return value, max(working, *(n for _, n in made), 0) + below
+
+    def _call(
+        self, function: Function, args: list[Any], kwargs: Mapping[str, Any], key: Any
+    ) -> tuple[Any, int]:
+        """Return the value of a call, and the bytes that it takes besides."""
+        if function in (OutputBuffer, OutputBuffer.whole, put):
+            return self._put(function, *args)
+        if function is make_later:
+            return Later(args), 0
+        if function in (make, make_all, finished_chunk):
+            return self._made(function, args, key)
+        if args and isinstance(args[0], Source):
+            return self._read(function, args, key)
+        return self._other(function, args, kwargs, key)
+
+    def _read(self, function: Function, args: Sequence[Any], key: Any) -> tuple[TaskValue, int]:
+        """Return the value of a task that reads a whole chunk."""
+        source: Source = args[0]
+        grid = next((x for x in args if isinstance(x, Grid)), None)
+        box = tuple((0, n) for n in args[1]) if grid is None else grid.box(args[-1])
+        self._count(source, ReadPart(box, ()))
+        shaped = Shaped(tuple(b - a for a, b in box), source.dtype)
+        value = _new(shaped.nbytes, shaped)
+        if function not in (pixels_of, whole, *LENDERS):
+            value = value._replace(shaped=self._shaped(key) or shaped)
+        return value, memory_of(source, box)
+
+    def _count(self, source: Source, read: ReadPart) -> None:
+        self.sources[source.token] = source
+        self.reads[source.token][read] += 1
+
+    def _made(self, function: Function, args: Sequence[Any], key: Any) -> tuple[Any, int]:
+        """Return what a task of the engine computes."""
+        recipes, block_id, pixels, *operands = args
+        if function is finished_chunk:
+            ending, pixels, block_id, *operands = args[1], None, *args[3:]
+            block_id = ending.block_of(block_id)
+        box = recipes.grid.box(block_id[: len(recipes.grid.axes)])  # results may have further axes
+        beside, shape = [*map(_stand_in, operands)], tuple(b - a for a, b in box)
+        kind = id(recipes), shape, repr(_shapes(beside)), pixels is None
+        if kind not in self._costs:
+            self._costs[kind] = cost_of(recipes, block_id, beside, has_pixels=pixels is not None)
+        cost = self._costs[kind]
+        self.of_users |= {*cost.of_users}
+        for recipe, refusal in zip(recipes.recipes, cost.refusals, strict=True):
+            self.counts[recipe] += 1
+            if refusal is not None:
+                self.refusals[recipe, *refusal, shape] += 1
+        for source, parts in cost.reads:
+            self._count(source, ReadPart(box, parts))
+        made = [_new(nbytes, shaped) for nbytes, shaped in cost.results]
+        if function is make_all:
+            return made, cost.working
+        (value,) = made
+        if function is finished_chunk:
+            return _new(value.nbytes, self._shaped(key)), cost.working + 5 * value.nbytes
+        return value._replace(shaped=value.shaped or self._shaped(key)), cost.working
+
+    def _put(self, function: Function, buffer: Any, *args: Any) -> tuple[Any, int]:
+        """Return the value of a task that makes, fills or ends a result; chunks are copied to it.
+
+        Chunks that are computed in place count as if they were copied.
+        """
+        if function is OutputBuffer:
+            return Buffer(buffer, []), 0
+        if function is not put:
+            return TaskValue(0, None, (*buffer.memory,)), 0
+        grid, block_id, part = args
+        count, working = math.prod(b - a for a, b in grid.box(block_id)), 0
+        if isinstance(part, Later):
+            value, working = self._made(make, part.args, ("",))
+        elif isinstance(part, Source):
+            value, working = self._read(pixels_of, [part, grid, block_id], ("",))
+        else:
+            value = part
+        nbytes = sum(x.nbytes for x in _values(value))
+        if not buffer.memory and count:
+            nbytes_of_result = math.prod(buffer.shape) * (nbytes // count)
+            buffer.memory.append(Memory(nbytes_of_result, of_result=True))
+        return TaskValue(nbytes, None, (*buffer.memory,)), working + nbytes * (value is not part)
+
+    def _other(
+        self, function: Function, args: list[Any], kwargs: Mapping[str, Any], key: Any
+    ) -> tuple[Any, int]:
+        """Return the value of a call of another function."""
+        given, (name, inner) = [*_values([*args, *kwargs.values()])], _function_of(function)
+        taken, shaped = sum(x.nbytes for x in given), self._shaped(key)
+        if name in VIEWS:
+            return self._view(args, given, shaped, copies=inner is chunk.getitem)
+        if inner in COMBINING:
+            nbytes = max((max(x.nbytes, 8 * x.items) for x in given), default=0)
+            return _new(nbytes, shaped or given[0].shaped), 4 * nbytes
+        shaped = _reduced({**getattr(function, "keywords", {}), **kwargs}, given, shaped)
+        light = name in LIGHT or inner in OPERATORS - {operator.pow} or inner in ELEMENTWISE
+        light = light or isinstance(inner, np.ufunc)
+        light = light or (name == "mean_chunk" and kwargs.get("sum", chunk.sum) is chunk.sum)
+        if shaped is not None and light and PART.search(_layer_of(key)):
+            known = [x.shaped.shape for x in given if x.shaped is not None]
+            shaped = shaped._replace(shape=np.broadcast_shapes(*known))
+        nbytes = (shaped.nbytes if shaped else taken) * SEVERAL.get(name, 1)
+        is_of_user = not is_of_numpy(inner)
+        self.of_users |= {name} if is_of_user else set()
+        if is_of_user or light:
+            return _new(nbytes, shaped), 0
+        # Operands may be cast to the dtype of the result, and reordered.
+        width = shaped.dtype.itemsize if shaped else 8
+        cast = sum(x.items * max(width, x.nbytes // max(1, x.items)) for x in given)
+        return _new(nbytes, shaped), 2 * max(nbytes, cast)
+
+    def _view(
+        self, args: list[Any], given: Sequence[TaskValue], shaped: Shaped | None, *, copies: bool
+    ) -> tuple[Any, int]:
+        """Return the value of a function that returns a view, unless positions are listed.
+
+        With ``copies``, dask copies a view if it is at most half of a chunk.
+        """
+        of, *rest = args
+        if isinstance(of, list):
+            return of[rest[0]], 0
+        items = rest[0] if rest and type(rest[0]) in (list, tuple) else rest
+        if shaped is None and rest and isinstance(of, TaskValue | np.ndarray):
+            with suppress(IndexError, TypeError, ValueError):  # a computed or unusual index
+                part = _stand_in(of)[tuple(items)]
+                shaped = Shaped(part.shape, part.dtype)
+        nbytes = shaped.nbytes if shaped else sum(x.nbytes for x in given)
+        listed = any(isinstance(x, list | np.ndarray | TaskValue) for x in items)
+        if listed or (copies and sum(x.nbytes for x in given) >= 2 * nbytes):
+            return _new(nbytes, shaped), 0
+        return TaskValue(nbytes, shaped, (*memory_in(given),)), 0
+
+    def _shaped(self, key: Any) -> Shaped | None:
+        """Return the annotated shape of a chunk; of the largest one if its position is unknown."""
+        name, place = _layer_of(key), key[1:]
+        whole_name = PART.sub("", name)  # for parts of joined arrays
+        if whole_name not in self._annotated:
+            return None
+        chunks, dtype = self._annotated[whole_name]
+        known = (name, len(place)) == (whole_name, len(chunks)) and all(
+            isinstance(k, int) and k < len(axis) for k, axis in zip(place, chunks, strict=True)
+        )
+        sizes = (
+            [axis[k] for k, axis in zip(place, chunks, strict=True)]
+            if known
+            else [max(axis, default=0) for axis in chunks]
+        )
+        return None if any(map(math.isnan, sizes)) else Shaped(tuple(map(int, sizes)), dtype)
+
+
+def visited(collections: Sequence[Any], tasks: Tasks) -> tuple[TaskWalk, int, int]:
+    """Visit all tasks; also return the most bytes that they hold at once, and the largest value."""
+    annotated = dict[str, tuple[Chunks, np.dtype]]()
+    for one in collections:
+        graph = one.__dask_graph__()
+        for name, layer in graph.layers.items() if isinstance(graph, HighLevelGraph) else ():
+            chunks, dtype = map((layer.collection_annotations or {}).get, ("chunks", "dtype"))
+            if chunks is not None and dtype is not None:
+                annotated[name] = chunks, np.dtype(dtype)
+    walk = TaskWalk(annotated)
+    values, most = walk.visit(tasks.needed, tasks.keys, {})
+    passed_on = (x for key, x in values.items() if key not in tasks.keys)
+    largest = (sum(m.nbytes for m in memory_in(x) if not m.of_result) for x in passed_on)
+    return walk, most, max(largest, default=0)
+
+
+def _reduced(
+    keywords: Mapping[str, Any], given: Sequence[TaskValue], annotated: Shaped | None
+) -> Shaped | None:
+    """Return the shape of a reduced chunk, whose axes keep length 1; dask annotates them longer."""
+    axes, of = keywords.get("axis"), given[0].shaped if len(given) == 1 else None
+    if not (annotated and of and keywords.get("keepdims")) or not isinstance(axes, tuple):
+        return annotated
+    gone = {axis % len(of.shape) for axis in axes}
+    return annotated._replace(shape=tuple(1 if k in gone else n for k, n in enumerate(of.shape)))
+
+
+def memory_in(value: Any) -> Iterator[Memory]:
+    """Yield the memory that a value refers to."""
+    for one in _values(value):
+        yield from one.memory
+
+
+def _values(nested: Any) -> Iterator[TaskValue]:
+    """Yield the arrays in nested values."""
+    if isinstance(nested, TaskValue):
+        yield nested
+    elif isinstance(nested, np.ndarray):
+        yield TaskValue(nested.nbytes, Shaped(nested.shape, nested.dtype), ())
+    elif type(nested) in (list, tuple):
+        for one in nested:
+            yield from _values(one)
+
+
+def _new(nbytes: int, shaped: Shaped | None) -> TaskValue:
+    return TaskValue(nbytes, shaped, (Memory(nbytes),))
+
+
+def _stand_in(value: Any) -> Any:
+    """Return a placeholder for an array that is represented by its shape."""
+    if isinstance(value, list):
+        return [*map(_stand_in, value)]
+    if isinstance(value, TaskValue) and value.shaped is not None:
+        return np.broadcast_to(np.zeros((), value.shaped.dtype), value.shaped.shape)
+    return value
+
+
+def _shapes(values: Any) -> Any:
+    if isinstance(values, list):
+        return [*map(_shapes, values)]
+    return getattr(values, "shape", ()), getattr(values, "dtype", None)
+
+
+def _layer_of(key: Any) -> str:
+    """Return the layer name of a task, which may be part of a fused task."""
+    return key[0].partition("_.")[0] if isinstance(key[0], str) else ""
+
+
+def _function_of(function: Any) -> tuple[str, Any]:
+    """Return the name of a function, and the innermost function of partials and compositions."""
+    inner = function
+    while hasattr(inner, "func") or hasattr(inner, "funcs"):
+        inner = inner.func if hasattr(inner, "func") else inner.funcs[0]
+    return str(getattr(inner, "__name__", type(inner).__name__)).lstrip("_"), inner
+
+
+def _has_nodes(values: Sequence[Any]) -> bool:
+    return any(isinstance(x, Task | TaskRef | Alias | DataNode) for x in values)
