@@ -38,9 +38,9 @@ class Auto(Local):
     """Maps files that cannot change, or under a lease; reads all others.
 
     Small files stay mapped between chunks, except where that hinders other programs. Larger files,
-    and all files with ``once``, are mapped a window at a time; few bytes, and frames that lie far
-    apart, are read. Workers of a cluster map nothing, as mapped pages count towards their memory
-    limit.
+    and all files with ``once``, are mapped a window at a time; few bytes, compressed ones, and
+    frames that lie far apart are read. Workers of a cluster map nothing, as mapped pages count
+    towards their memory limit.
     """
 
     def __init__(self, *, once: bool = False) -> None:
@@ -94,8 +94,8 @@ class Auto(Local):
         return all(is_cached(fd, int(place)) for place in places)
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
-        """Fetch a byte range; a file that may change is read."""
-        return self._of(file)(file, start, stop)
+        """Read a byte range: compressed bytes are few, and need not count as memory any longer."""
+        return self._buffered(file, start, stop)
 
     def view(self, file: File, start: int, stop: int) -> Bytes | None:
         """View bytes of a file that cannot change."""

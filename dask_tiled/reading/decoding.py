@@ -45,11 +45,19 @@ def read_into(
                 for window in backend.windows(one.in_file_order(), limit):
                     run_kernel(window, out)
         else:
-            starts, stops = zip(*(one.span for one in piece), strict=True)
-            start = min(starts)
-            data = backend(piece[0].file, start, max(stops))
-            for one in piece:
-                run_kernel(Window(one, data, start), out)
+            for window in _windows_in_one(piece, backend):
+                run_kernel(window, out)
+
+
+def _windows_in_one(ranges: list[ReadRanges], backend: Backend) -> Iterator[Window]:
+    """Fetch ranges together, and yield them as windows."""
+    starts, stops = zip(*(one.span for one in ranges), strict=True)
+    where = ranges[0].file, min(starts), max(stops)
+    data = backend.view(*where)
+    if data is None:
+        data = backend(*where)
+    for one in ranges:
+        yield Window(one, data, min(starts))
 
 
 def _decoded(piece: BlockRange, backend: Backend, kept: dict[Hashable, Array] | None) -> Array:
