@@ -254,8 +254,9 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=8192, help="pixels along each axis")
     parser.add_argument("--repeats", type=int, default=1, help="runs, whose medians are printed")
     parser.add_argument("--limit", type=float, default=60, help="seconds of a run at most")
-    parser.add_argument("--kinds", nargs="*", default=[*OTHERS])
-    parser.add_argument("--jobs", nargs="*", default=[*jobs(Path())])
+    parser.add_argument("--kinds", nargs="+", choices=OTHERS, default=[*OTHERS])
+    known = [*jobs(Path())]
+    parser.add_argument("--jobs", nargs="+", choices=known, default=known)
     parser.add_argument("--run", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.run:

@@ -1,10 +1,12 @@
 """Frames that no chunk can hold are read in parts, by formats with scenes, images and channels."""
 
 import dask
+import h5py
 import numpy as np
 import pytest
 import tifffile
 import zarr
+from checks import least_peak
 from zarr_readers import by_zarr
 
 from dask_tiled import as_zarr, open_dataset, show, to_references, to_xarray
@@ -112,3 +114,53 @@ def test_sparse_images_of_100_gb(tmp_path):
         image = show(arr[:, :512]).axes[0].images[0].get_array()
     assert image.max() == 7
     assert counter.nbytes <= 2 * nbytes
+
+
+def large_zarr(path, pixels):
+    zarr.create_array(path / "a.zarr", data=pixels, chunks=(256, 256), overwrite=True)
+    return path / "a.zarr"
+
+
+def large_tiff(path, pixels):
+    tifffile.imwrite(path / "a.tif", pixels, tile=(256, 256), compression="zstd")
+    return path / "a.tif"
+
+
+def large_hdf5(path, pixels):
+    with h5py.File(path / "a.h5", "w") as file:
+        file.create_dataset("a", data=pixels, chunks=(256, 256), compression=1)
+    return path / "a.h5"
+
+
+def large_npy(path, pixels):
+    np.save(path / "a.npy", pixels)
+    return path / "a.npy"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write", [large_zarr, large_tiff, large_hdf5, large_npy])
+def test_memory_of_large_images(tmp_path, write):
+    """It is that of few chunks, whatever the size of the image; each byte is read once."""
+    root = np.sqrt(np.arange(1000, dtype="f4"))
+    functions = {
+        "sum": lambda arr: arr.sum(),
+        "roots": lambda arr: arr.map_blocks(lambda x: np.sqrt(x.astype("f4")), dtype="f4").sum(),
+    }
+    peaks = {name: [] for name in functions}
+    with dask.config.set({"array.chunk-size": "1 MiB", "scheduler": "synchronous"}):
+        for rows in (1024, 4096):
+            pixels = (np.arange(rows * 2048).reshape(rows, 2048) % 1000).astype("u2")
+            path = write(tmp_path, pixels)
+            arr = open_dataset(path)
+            expected = {"sum": pixels.sum(dtype="u8"), "roots": root[pixels].sum(dtype="f8")}
+            stored = [path] if path.is_file() else [x for x in path.rglob("*") if x.is_file()]
+            for name, function in functions.items():
+                with counted() as counter:
+                    assert np.allclose(function(arr).compute(), expected[name], rtol=1e-4)
+                assert 0 < counter.nbytes <= sum(one.stat().st_size for one in stored)
+                peaks[name].append(least_peak(lambda f=function, x=arr: f(x).compute()))
+    assert pixels.nbytes == 16 << 20
+    for small, large in peaks.values():
+        assert large < small + (1 << 19)
+    assert max(peaks["sum"]) < 4 << 20
+    assert max(peaks["roots"]) < 7 << 20  # a chunk, its floats, and their roots: 5 MiB
