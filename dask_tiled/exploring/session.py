@@ -14,7 +14,7 @@ import numpy as np
 
 from dask_tiled.converting.convert import convert
 from dask_tiled.discs import find_disc
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import DatasetError, format_bytes
 from dask_tiled.exploring.detectors import DetectorJob, Mask
 from dask_tiled.exploring.estimates import RATE, REMOTE_RATE, Pace, estimates, mean_estimates
 from dask_tiled.exploring.messages import Message, picture_message
@@ -33,6 +33,8 @@ MOST_ASKED = 1 << 30
 """Upper limit of request ids."""
 RESTS = 0.06
 """Seconds without requests before estimates are refined: cores stay free during a drag."""
+MOST_SAVED = 1 << 28
+"""Maximum number of bytes of an image that is sent to the page as a file: it is held in memory."""
 GROWS = 0.5
 """Seconds between checks of growing files."""
 
@@ -313,8 +315,18 @@ class PageSession:
         self.send(Message({"type": "error", "text": text}))
 
     def _save(self) -> None:
-        """Send the image, with its axes, as a zipped zarr store."""
+        """Send the image, with its axes, as a zipped zarr store.
+
+        Raise a DatasetError if the image is large, or still an estimate.
+        """
         values = self.lazy_image()
+        if values.nbytes > MOST_SAVED:
+            raise DatasetError(
+                "the image is too large for a page",
+                expected=f"{format_bytes(MOST_SAVED)} at most",
+                found=format_bytes(values.nbytes),
+                hint="Run the code of the page with to_zarr in place of compute.",
+            )
         known = shown_of(values)
         if self.scene.scan:
             if self._image is None:

@@ -127,6 +127,21 @@ def test_single_image_is_saved():
     page.session.close()
 
 
+def test_large_images_are_not_saved(monkeypatch):
+    """The file is held in memory: a page says the size, and how to write the image."""
+    monkeypatch.setattr("dask_tiled.exploring.session.MOST_SAVED", 16 * 20 * 2 - 1)
+    page = Page(da.from_array(PIXELS[0, 0]))
+    page.session.receive({"type": "save"})
+    told = page.last("error")["text"]
+    assert "too large for a page; expected 639 B at most; found 640 B" in told
+    assert "Run the code of the page with to_zarr in place of compute." in told
+    assert not [one for one in page if one.kind == "file"]
+    monkeypatch.setattr("dask_tiled.exploring.session.MOST_SAVED", 16 * 20 * 2)
+    page.session.receive({"type": "save"})
+    assert page[-1].kind == "file"
+    page.session.close()
+
+
 def test_estimates_are_not_saved(page):
     page.session.rest()
     page.session._image = None
