@@ -8,9 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from dask_tiled.engine.expressions import Cast
+from dask_tiled.engine.expressions import Cast, Register, Step
 from dask_tiled.engine.folding import are_narrow, can_fold
-from dask_tiled.engine.programs import Register, Step
 from dask_tiled.engine.vectors import MOST_COUNTED, Collect, NoPrimitive, Value, Vectors, pixel_type
 from dask_tiled.model.indexing import Array
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dask_tiled.engine.expressions import Register
 from dask_tiled.engine.folding import (
     PIXELS_DEPTH,
     TILE_BYTES,
@@ -22,7 +23,7 @@ from dask_tiled.engine.folding import (
     rows_of,
 )
 from dask_tiled.engine.jobs import Chunk, TileInfo
-from dask_tiled.engine.programs import Program, Register
+from dask_tiled.engine.programs import Program
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.engine.vectors import Vectors
 from dask_tiled.model.indexing import Array, Index

@@ -1,7 +1,7 @@
-"""Elementwise expressions over sources, with shared parts.
+"""Elementwise expressions of sources, and the steps that compute them.
 
-An expression is a :class:`Source`, or a :class:`UfuncCall` of a ufunc on expressions and scalars.
-Extending an expression takes constant time.
+An expression is a :class:`Source`, or a function applied to expressions, other arrays and values.
+Once the dtypes of the other arrays are known, a :class:`Draft` turns it into steps of ufuncs.
 """
 
 from __future__ import annotations
@@ -43,6 +43,13 @@ class Select:
         return np.where(condition, these, others)
 
 
+class Register(NamedTuple):
+    """Memory for one tile, and the dtype in which it is used."""
+
+    number: int
+    dtype: np.dtype
+
+
 class Operand(NamedTuple):
     """An array of an expression that is no source; each task gets the chunk it needs."""
 
@@ -51,56 +58,62 @@ class Operand(NamedTuple):
 
 
 Operation = np.ufunc | Cast | Select
+Pixels = Register | Operand
+Input = Pixels | Scalar
+"""Operand of a step: a scalar, the pixels of a register, or an array that is not a source."""
+
+
+class Step(NamedTuple):
+    """A call of a ufunc."""
+
+    function: Operation
+    operands: tuple[Input, ...]
+    to: Register
+
+    @property
+    def registers(self) -> list[Register]:
+        """Operands that are registers."""
+        return [x for x in self.operands if isinstance(x, Register)]
+
+    @property
+    def factors(self) -> tuple[Register, Operand] | None:
+        """The pixels and the array that a product multiplies; None for any other step."""
+        if self.function is not np.multiply:
+            return None
+        for x, weights in (self.operands, self.operands[::-1]):
+            if isinstance(x, Register) and isinstance(weights, Operand):
+                return x, weights
+        return None
+
+
 T = TypeVar("T")
 
 
-class UfuncCall:
-    """A ufunc applied to expressions and scalars, pixel by pixel."""
+class Apply:
+    """A function of chunks, applied to expressions, other arrays and values."""
 
-    __slots__ = ("dtype", "function", "operands")
+    __slots__ = ("function", "kwargs", "operands")
 
     def __init__(
-        self, function: Operation, operands: tuple[Node | Operand | Scalar, ...], dtype: np.dtype
+        self, function: Callable[..., Any], kwargs: Mapping[str, Any], operands: tuple[object, ...]
     ) -> None:
         self.function = function
+        self.kwargs = kwargs
         self.operands = operands
-        self.dtype = dtype
 
     @property
-    def token(self) -> int:
-        """Identity: expressions with equal dask names are one object."""
-        return id(self)
-
-    @property
-    def nodes(self) -> list[Node]:
+    def inner(self) -> list[Expression]:
         """Operands that are expressions."""
-        return [operand for operand in self.operands if isinstance(operand, (Source, UfuncCall))]
+        return [x for x in self.operands if isinstance(x, Expression)]
 
 
-Node = Source | UfuncCall
-Pixels = Node | Operand
+Expression = Apply | Source
+"""Pixels of opened arrays, and elementwise computations on them."""
 
 
-def call(function: Operation, operands: Sequence[object]) -> UfuncCall | None:
-    """Apply a ufunc to expressions and scalars; None unless it returns one number per pixel."""
-    if isinstance(function, np.ufunc) and (
-        function.nout != 1 or function.signature or function.nin != len(operands)
-    ):
-        return None
-    found = (x if isinstance(x, Pixels) else as_scalar(x) for x in operands)
-    scalars = [x for x in found if x is not None]
-    if len(scalars) < len(operands):
-        return None
-    # NumPy decides the result dtype; its scalars count by dtype, Python's by kind.
-    tried = [np.ones(1, x.dtype) if isinstance(x, Pixels) else x for x in scalars]
-    try:
-        with np.errstate(all="ignore"):
-            dtype = function.dtype if isinstance(function, Cast) else function(*tried).dtype
-    except (TypeError, ValueError, ArithmeticError):
-        return None
-    if dtype.kind not in NUMBERS:
-        return None
-    return UfuncCall(function, tuple(scalars), dtype)
+def nodes_of(expression: Expression) -> list[Expression]:
+    """Return the nodes of an expression in topological order."""
+    return [*in_order([expression], lambda x: x.inner if isinstance(x, Apply) else (), id)]
 
 
 def in_order(
@@ -136,32 +149,6 @@ def as_scalar(value: object) -> Scalar | None:
     return value if exact and isinstance(value, (int, float, complex)) else None
 
 
-class _Placeholder(np.ndarray):
-    """Placeholder of an expression that reports the ufunc an operator calls."""
-
-    def __array_ufunc__(
-        self, ufunc: np.ufunc, method: str, *inputs: object, **_: object
-    ) -> tuple[np.ufunc, tuple[object, ...]]:
-        return ufunc, inputs
-
-
-def call_operator(
-    function: Callable[..., tuple[np.ufunc, tuple[object, ...]]], operands: Sequence[object]
-) -> UfuncCall | None:
-    """Apply a Python operator, such as ``operator.add``, as NumPy applies it to arrays.
-
-    NumPy chooses the ufunc by the operands: ``x ** 2`` becomes a square.
-    """
-    if any(not isinstance(x, Pixels) and as_scalar(x) is None for x in operands):
-        return None
-    shown = [
-        np.ones(1, x.dtype).view(_Placeholder) if isinstance(x, Pixels) else x for x in operands
-    ]
-    found = {id(one): x for one, x in zip(shown, operands, strict=True)}
-    ufunc, inputs = function(*shown)
-    return call(ufunc, [found.get(id(x), x) for x in inputs])
-
-
 OPERATORS = {
     getattr(operator, name)
     for name in (
@@ -186,24 +173,97 @@ def is_elementwise(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> b
     return not kwargs and (known or isinstance(function, np.ufunc))
 
 
-def node_of(
-    function: Callable[..., Any], kwargs: Mapping[str, Any], operands: Sequence[object]
-) -> Pixels | None:
-    """Build the expression of an elementwise function; None if the engine has none."""
-    if isinstance(function, np.ufunc):
-        return call(function, operands)
-    if function in MADE_OF:
-        make, count = MADE_OF[function]
-        return make(*operands, **kwargs) if len(operands) == count else None
-    return call_operator(function, operands)
+class Draft:
+    """Steps of an expression, each of which has a register of its own, and so has each source.
+
+    A function that returns None has no steps in the engine, or not one number per pixel.
+    """
+
+    def __init__(self) -> None:
+        self.sources: dict[Register, Source] = {}
+        self.steps: dict[Register, Step] = {}
+        self._read: dict[str, Register] = {}
+
+    def read(self, source: Source) -> Register:
+        """Return the register of a source."""
+        if source.token not in self._read:
+            self._read[source.token] = self._register(source.dtype)
+            self.sources[self._read[source.token]] = source
+        return self._read[source.token]
+
+    def add(self, function: Operation, operands: tuple[Input, ...], dtype: np.dtype) -> Register:
+        """Append a step, and return its register."""
+        to = self._register(dtype)
+        self.steps[to] = Step(function, operands, to)
+        return to
+
+    def apply(
+        self, function: Callable[..., Any], kwargs: Mapping[str, Any], operands: Sequence[object]
+    ) -> Pixels | None:
+        """Append the steps of an elementwise function."""
+        if isinstance(function, np.ufunc):
+            return self.call(function, operands)
+        if function in MADE_OF:
+            make, count = MADE_OF[function]
+            return make(self, *operands, **kwargs) if len(operands) == count else None
+        return self._call_operator(function, operands)
+
+    def call(self, function: Operation, operands: Sequence[object]) -> Register | None:
+        """Append a ufunc of pixels and scalars."""
+        if isinstance(function, np.ufunc) and (
+            function.nout != 1 or function.signature or function.nin != len(operands)
+        ):
+            return None
+        found = (x if isinstance(x, Pixels) else as_scalar(x) for x in operands)
+        scalars = [x for x in found if x is not None]
+        if len(scalars) < len(operands):
+            return None
+        # NumPy decides the result dtype; its scalars count by dtype, Python's by kind.
+        tried = [np.ones(1, x.dtype) if isinstance(x, Pixels) else x for x in scalars]
+        try:
+            with np.errstate(all="ignore"):
+                dtype = function.dtype if isinstance(function, Cast) else function(*tried).dtype
+        except (TypeError, ValueError, ArithmeticError):
+            return None
+        return self.add(function, tuple(scalars), dtype) if dtype.kind in NUMBERS else None
+
+    def _call_operator(
+        self,
+        function: Callable[..., tuple[np.ufunc, tuple[object, ...]]],
+        operands: Sequence[object],
+    ) -> Register | None:
+        """Append a Python operator, such as ``operator.add``, as NumPy applies it to arrays.
+
+        NumPy chooses the ufunc by the operands: ``x ** 2`` becomes a square.
+        """
+        if any(not isinstance(x, Pixels) and as_scalar(x) is None for x in operands):
+            return None
+        shown = [
+            np.ones(1, x.dtype).view(_Placeholder) if isinstance(x, Pixels) else x for x in operands
+        ]
+        found = {id(one): x for one, x in zip(shown, operands, strict=True)}
+        ufunc, inputs = function(*shown)
+        return self.call(ufunc, [found.get(id(x), x) for x in inputs])
+
+    def _register(self, dtype: np.dtype) -> Register:
+        return Register(len(self.sources) + len(self.steps), dtype)
 
 
-def _converted(pixels: Pixels, astype_dtype: npt.DTypeLike) -> Pixels | None:
+class _Placeholder(np.ndarray):
+    """Placeholder of pixels that reports the ufunc an operator calls."""
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: object, **_: object
+    ) -> tuple[np.ufunc, tuple[object, ...]]:
+        return ufunc, inputs
+
+
+def _converted(draft: Draft, pixels: Pixels, astype_dtype: npt.DTypeLike) -> Pixels | None:
     dtype = np.dtype(astype_dtype)
-    return pixels if pixels.dtype == dtype else call(Cast(dtype), [pixels])
+    return pixels if pixels.dtype == dtype else draft.call(Cast(dtype), [pixels])
 
 
-def _rounded(pixels: Pixels, decimals: int = 0) -> Pixels | None:
+def _rounded(draft: Draft, pixels: Pixels, decimals: int = 0) -> Pixels | None:
     is_whole = pixels.dtype.kind in "iu"
     if is_whole and decimals >= 0:
         return pixels
@@ -211,32 +271,32 @@ def _rounded(pixels: Pixels, decimals: int = 0) -> Pixels | None:
     if not known or abs(decimals) > np.finfo(np.float64).precision:
         return None
     if not decimals:
-        return call(np.rint, [pixels])
+        return draft.call(np.rint, [pixels])
     steps = [np.multiply, np.true_divide][:: 1 if decimals > 0 else -1]
     found: Pixels | None = pixels
     for ufunc in (steps[0], np.rint, steps[1]):
-        found = found and call(ufunc, [found, 10.0 ** abs(int(decimals))][: ufunc.nin])
-    return found and _converted(found, pixels.dtype)
+        found = found and draft.call(ufunc, [found, 10.0 ** abs(int(decimals))][: ufunc.nin])
+    return found and _converted(draft, found, pixels.dtype)
 
 
-def _finite(pixels: Pixels) -> Pixels | None:
+def _finite(draft: Draft, pixels: Pixels) -> Pixels | None:
     if pixels.dtype.kind in "iu":
         return pixels
     if pixels.dtype.kind != "f":
         return None
     limits = np.finfo(pixels.dtype)
-    numbers = _select(call(np.isnan, [pixels]), pixels.dtype.type(0), pixels)
-    return _clip(numbers, limits.min, limits.max)
+    numbers = _select(draft, draft.call(np.isnan, [pixels]), pixels.dtype.type(0), pixels)
+    return _clip(draft, numbers, limits.min, limits.max)
 
 
-def _select(*operands: object) -> UfuncCall | None:
-    return call(Select(), operands)
+def _select(draft: Draft, *operands: object) -> Register | None:
+    return draft.call(Select(), operands)
 
 
-def _clip(pixels: Pixels | None, low: object, high: object) -> Pixels | None:
+def _clip(draft: Draft, pixels: Pixels | None, low: object, high: object) -> Pixels | None:
     found = pixels
     for ufunc, limit in ((np.maximum, low), (np.minimum, high)):
-        found = found if limit is None or found is None else call(ufunc, [found, limit])
+        found = found if limit is None or found is None else draft.call(ufunc, [found, limit])
     return found
 
 

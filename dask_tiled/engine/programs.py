@@ -12,50 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.engine.expressions import (
-    Cast,
-    Node,
-    Operand,
-    Operation,
-    Scalar,
-    UfuncCall,
-    in_order,
-)
+from dask_tiled.engine.expressions import Cast, Draft, Register, Step, in_order
 from dask_tiled.reading.reader import Source
 
 RESULT = -1
 """Register of the result."""
 MOST_SOURCES = 4
 """Maximum number of sources read at once; a source that a later stage needs again is read again."""
-
-
-class Register(NamedTuple):
-    """Memory for one tile, and the dtype in which it is used."""
-
-    number: int
-    dtype: np.dtype
-
-
-Input = Register | Operand | Scalar
-"""Operand of a step: a scalar, the pixels of a register, or an array that is not a source."""
-
-
-class Step(NamedTuple):
-    """A call of a ufunc."""
-
-    function: Operation
-    operands: tuple[Input, ...]
-    to: Register
-
-    @property
-    def factors(self) -> tuple[Register, Operand] | None:
-        """The pixels and the array that a product multiplies; None for any other step."""
-        if self.function is not np.multiply:
-            return None
-        for x, weights in (self.operands, self.operands[::-1]):
-            if isinstance(x, Register) and isinstance(weights, Operand):
-                return x, weights
-        return None
 
 
 class Stage(NamedTuple):
@@ -97,7 +60,7 @@ class Program:
     @property
     def read(self) -> Program:
         """The program that only reads the first source."""
-        return compiled(self.sources[0])
+        return read_only(self.sources[0])
 
     @property
     def only_step(self) -> Step | None:
@@ -106,63 +69,66 @@ class Program:
         return None if more or further or len(stage.reads) > 1 else step
 
 
-def compiled(root: Node) -> Program:
-    """Compile an expression; common subexpressions are computed once."""
-    if isinstance(root, Source):
-        pixels, dtype = Register(0, root.dtype), root.dtype
-        step = Step(Cast(dtype), (pixels,), Register(RESULT, dtype))
-        return Program((root,), (Stage({pixels: 0}, [step], set()),), dtype.itemsize)
-    roots: list[Node] = [root]
-    needs: dict[int | str, int] = {}
-    sources: dict[str, Source] = {}
-    for node in in_order(roots, _nodes, _token):
-        if isinstance(node, Source):
-            sources[node.token] = node
-        wanted = sorted((needs[x] for x in {*map(_token, _nodes(node))}), reverse=True)
-        needs[node.token] = max((n + k for k, n in enumerate(wanted)), default=1)
-    ordered = in_order(roots, lambda x: sorted(_nodes(x), key=lambda y: -needs[y.token]), _token)
-    calls = [node for node in ordered if isinstance(node, UfuncCall)]
-    numbers = {token: number for number, token in enumerate(sources)}
-    last = {x.token: call for call in calls for x in call.nodes}
-    pool, stages, where = _Pool(), list[Stage](), dict[int | str, Register]()
-    blocks = any(source.layout.has_blocks for source in sources.values())
+def read_only(source: Source) -> Program:
+    """Return the program that reads a source."""
+    pixels, dtype = Register(0, source.dtype), source.dtype
+    step = Step(Cast(dtype), (pixels,), Register(RESULT, dtype))
+    return Program((source,), (Stage({pixels: 0}, [step], set()),), dtype.itemsize)
+
+
+def compiled(draft: Draft, root: Register) -> Program:
+    """Order the steps that a register of a draft needs, and let them share registers."""
+    if root in draft.sources:
+        return read_only(draft.sources[root])
+
+    def inner(x: Register) -> list[Register]:
+        return draft.steps[x].registers if x in draft.steps else []
+
+    needs: dict[Register, int] = {}
+    for x in in_order([root], inner, _itself):
+        wanted = sorted((needs[y] for y in {*inner(x)}), reverse=True)
+        needs[x] = max((n + k for k, n in enumerate(wanted)), default=1)
+    sources = [x for x in needs if x in draft.sources]
+    ordered = in_order([root], lambda x: sorted(inner(x), key=lambda y: -needs[y]), _itself)
+    steps = [draft.steps[x] for x in ordered if x in draft.steps]
+    last = {x: step.to for step in steps for x in step.registers}
+    pool, stages, where = _Pool(), list[Stage](), dict[Register, Register]()
+    blocks = any(draft.sources[x].layout.has_blocks for x in sources)
     most = 1 if blocks else MOST_SOURCES  # with blocks, tiles are whole chunks
-    for some in _groups(calls, most):
-        inside = {call.token for call in some}
-        read = {x.token: x.dtype for call in some for x in call.nodes if isinstance(x, Source)}
-        where.update({token: pool.take(dtype) for token, dtype in read.items()})
-        stage = Stage({where[token]: numbers[token] for token in read}, [], set())
-        for call in some:
-            operands = [where[x.token] if isinstance(x, Node) else x for x in call.operands]
-            gone = [x.token for x in call.nodes if x.token not in read and last[x.token] is call]
-            pool.free += [where.pop(token) for token in dict.fromkeys(gone)]
-            to = Register(RESULT, call.dtype) if call is root else pool.take(call.dtype)
-            where[call.token] = to
-            stage.steps.append(Step(call.function, tuple(operands), to))
-            if call is not root and last[call.token].token not in inside:
+    for some in _groups(steps, draft, most):
+        inside = {step.to for step in some}
+        read = [x for step in some for x in step.registers if x in draft.sources]
+        read = [*dict.fromkeys(read)]
+        where.update({x: pool.take(x.dtype) for x in read})
+        stage = Stage({where[x]: sources.index(x) for x in read}, [], set())
+        for step in some:
+            operands = [where[x] if isinstance(x, Register) else x for x in step.operands]
+            gone = [x for x in step.registers if x not in read and last[x] == step.to]
+            pool.free += [where.pop(x) for x in dict.fromkeys(gone)]
+            dtype = step.to.dtype
+            to = Register(RESULT, dtype) if step.to == root else pool.take(dtype)
+            where[step.to] = to
+            stage.steps.append(Step(step.function, tuple(operands), to))
+            if step.to != root and last[step.to] not in inside:
                 stage.kept.add(to)
-        pool.free += [where.pop(token) for token in read]
+        pool.free += [where.pop(x) for x in read]
         stages.append(stage)
-    return Program(tuple(sources.values()), tuple(stages), pool.width)
+    return Program(tuple(draft.sources[x] for x in sources), tuple(stages), pool.width)
 
 
-def _nodes(node: Node) -> list[Node]:
-    return node.nodes if isinstance(node, UfuncCall) else []
+def _itself(register: Register) -> Register:
+    return register
 
 
-def _token(node: Node) -> int | str:
-    return node.token
-
-
-def _groups(calls: list[UfuncCall], most: int) -> Iterator[list[UfuncCall]]:
-    """Group consecutive calls that read few sources."""
-    some, read = list[UfuncCall](), set[str]()
-    for call in calls:
-        more = {x.token for x in call.nodes if isinstance(x, Source)}
+def _groups(steps: list[Step], draft: Draft, most: int) -> Iterator[list[Step]]:
+    """Group consecutive steps that read few sources."""
+    some, read = list[Step](), set[Register]()
+    for step in steps:
+        more = {x for x in step.registers if x in draft.sources}
         if some and len(read | more) > most:
             yield some
             some, read = [], set()
-        some.append(call)
+        some.append(step)
         read |= more
     yield some
 

@@ -23,7 +23,7 @@ from dask_tiled.engine.evaluation import (
     Weighting,
     weighted,
 )
-from dask_tiled.engine.expressions import Cast
+from dask_tiled.engine.expressions import Cast, Register, Step
 from dask_tiled.engine.folding import (
     Fold,
     FoldSink,
@@ -33,7 +33,7 @@ from dask_tiled.engine.folding import (
     together,
 )
 from dask_tiled.engine.jobs import Chunk, Sink, TileInfo
-from dask_tiled.engine.programs import Program, Register, Step
+from dask_tiled.engine.programs import Program
 from dask_tiled.engine.reductions import MOMENTS
 from dask_tiled.engine.vectors import NoPrimitive, Rehearsal
 from dask_tiled.model.indexing import Array, Box, Index, c_order

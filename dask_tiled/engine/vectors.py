@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.engine.casts import primitive_of
-from dask_tiled.engine.expressions import Cast, Operand, Select
+from dask_tiled.engine.expressions import Cast, Input, Operand, Register, Select, Step
 from dask_tiled.engine.folding import can_fold, rows_of
 from dask_tiled.engine.loops import loop_of
-from dask_tiled.engine.programs import RESULT, Input, Program, Register, Stage, Step
+from dask_tiled.engine.programs import RESULT, Program, Stage
 from dask_tiled.model.indexing import Array
 
 Collect = Callable[[], Array]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final
 
+from dask_tiled.engine.expressions import Apply, Expression
 from dask_tiled.engine.reductions import SUM, Reduction
 from dask_tiled.engine.tile_jobs import MapTiles
 from dask_tiled.model.indexing import Cut, cut_chunks
@@ -22,7 +23,7 @@ from dask_tiled.plans.last_steps import (
     transposed,
 )
 from dask_tiled.plans.operands import Beside, is_other_array
-from dask_tiled.plans.recipes import Apply, Expression, Recipe, cut
+from dask_tiled.plans.recipes import Recipe, cut
 from dask_tiled.plans.tasks import ChunkJob, Label, run_job
 from dask_tiled.plans.tree import (
     Argument,
@@ -96,7 +97,7 @@ class Known:
         """One of the sources; all have the same axes."""
         node = self.expression
         while isinstance(node, Apply):
-            node = next(x for x in node.operands if isinstance(x, Apply | Source))
+            node = node.inner[0]
         return node
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, starmap
@@ -12,7 +12,16 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from dask_tiled.engine.evaluation import Computation, contracted
-from dask_tiled.engine.expressions import Cast, Operand, Pixels, UfuncCall, in_order, node_of
+from dask_tiled.engine.expressions import (
+    Apply,
+    Cast,
+    Draft,
+    Expression,
+    Operand,
+    Pixels,
+    Register,
+    nodes_of,
+)
 from dask_tiled.engine.folding import Fold
 from dask_tiled.engine.jobs import Chunk
 from dask_tiled.engine.programs import Program, compiled
@@ -29,32 +38,6 @@ from dask_tiled.tiling.bases import Grid
 
 STEP_BYTES, SOURCE_BYTES = 100, 500
 """Approximate bytes of a step of a recipe, and of a source without its arrays."""
-
-
-class Apply:
-    """A call of a function, as in dask, on expressions, other arrays and values."""
-
-    __slots__ = ("function", "kwargs", "operands")
-
-    def __init__(self, function: Function, kwargs: Kwargs, operands: tuple[object, ...]) -> None:
-        self.function = function
-        self.kwargs = kwargs
-        self.operands = operands
-        """Expressions, other arrays, and values."""
-
-
-Expression = Apply | Source
-"""Pixels of opened arrays, and elementwise computations on them."""
-
-
-def nodes_of(expression: Expression) -> Iterator[Expression]:
-    """Yield the nodes of an expression in topological order."""
-    return in_order([expression], _inner, id)
-
-
-def _inner(node: Expression) -> list[Expression]:
-    operands = node.operands if isinstance(node, Apply) else ()
-    return [x for x in operands if isinstance(x, Expression)]
 
 
 def cut(expression: Expression, cuts: Sequence[Cut], sizes: Sequence[int]) -> Expression | None:
@@ -93,7 +76,7 @@ class Recipe:
     def __init__(
         self, expression: Expression, view: View, nav_ndim: int, last: LastStep | None
     ) -> None:
-        self._nodes = [*nodes_of(expression)]
+        self._nodes = nodes_of(expression)
         self._view = view
         self._nav_ndim = nav_ndim
         self._last = last
@@ -154,7 +137,7 @@ class Recipe:
     ) -> Made | None:
         """Evaluate the nodes in order; return None if one of them is None."""
         made: dict[int, Made] = {}
-        last = {id(x): node for node in self._nodes for x in _inner(node)}
+        last = {id(x): node for node in self._nodes if isinstance(node, Apply) for x in node.inner}
         for node in self._nodes:
             if isinstance(node, Source):
                 found: Made | None = read(node)
@@ -164,7 +147,7 @@ class Recipe:
                     for x in node.operands
                 ]
                 found = call(node.function, node.kwargs, given)
-                for x in {id(x) for x in _inner(node) if last[id(x)] is node}:
+                for x in {id(x) for x in node.inner if last[id(x)] is node}:
                     del made[x]
             if found is None:
                 return None
@@ -205,23 +188,23 @@ class Recipe:
         return Outline(values, reduced, fold)
 
     def _program(self, dtypes: tuple[np.dtype, ...]) -> Program | Why:
-        missing = list[Why]()
+        draft, missing = Draft(), list[Why]()
 
-        def node(function: Function, kwargs: Kwargs, operands: Sequence[object]) -> Pixels | None:
-            found = node_of(function, kwargs, operands)
+        def steps(function: Function, kwargs: Kwargs, operands: Sequence[object]) -> Pixels | None:
+            found = draft.apply(function, kwargs, operands)
             if found is None:
                 missing.append(_no_kernel(function, operands))
             return found
 
-        root = self._value(lambda source: source, node, [*starmap(Operand, enumerate(dtypes))])
+        root = self._value(draft.read, steps, [*starmap(Operand, enumerate(dtypes))])
         last = self._last and self._last.done
-        if not isinstance(root, Source | UfuncCall):
+        if not isinstance(root, Register):
             return missing[0] if missing else "the result is a number"
         if isinstance(last, Reduction):
             last = last.of(root.dtype)
             if last.dtype and last.row.is_ufunc and last.casts_first(root.dtype):
-                root = UfuncCall(Cast(last.dtype), (root,), last.dtype)
-        return compiled(root)
+                root = draft.add(Cast(last.dtype), (root,), last.dtype)
+        return compiled(draft, root)
 
     def make(self, block_id: Block, blocks: Sequence[Array], found: Array) -> Result:
         """Return the result of dask's function, computed from all pixels of a chunk."""
