@@ -17,6 +17,7 @@ from dask_tiled.engine.expressions import Register
 from dask_tiled.engine.folding import (
     PIXELS_DEPTH,
     TILE_BYTES,
+    Fold,
     FrameSink,
     call_of,
     can_fold,
@@ -71,6 +72,8 @@ class Computation:
     """Number of navigation axes."""
     end: Reduction | Weighting | None = None
     """None keeps the pixels."""
+    fold: Fold | None = None
+    """The fold that equals the computation, if there is one."""
     out: Array | None = None
     """Output buffer for kept pixels, C-contiguous."""
 
@@ -79,6 +82,11 @@ class Computation:
         """Dtype of the result."""
         wanted = None if self.end is None else self.end.dtype
         return self.program.dtype if wanted is None else wanted
+
+    @property
+    def values(self) -> Computation:
+        """The computation that keeps the pixels."""
+        return self if self.end is None else replace(self, end=None, fold=None)
 
     @property
     def reduction(self) -> Reduction | None:

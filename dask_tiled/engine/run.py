@@ -75,24 +75,23 @@ Why = str
 """Reason why a chunk cannot be computed on tiles."""
 
 
-def begin(job: Computation, chunk: Chunk, fold: Fold | None = None) -> FedSink | Why:
-    """Return the fastest sink for a chunk: ``fold``, if one equals the job, or another.
-
-    The reason if a primitive is missing.
-    """
+def begin(job: Computation, chunk: Chunk) -> FedSink | Why:
+    """Return the fastest sink for a chunk; the reason if a primitive is missing."""
     try:
-        made = FoldSink(fold, chunk) if fold else _sink_of(weighted(job, chunk) or job, chunk)
+        made = FoldSink(job.fold, chunk) if job.fold else _sink_of(job, chunk)
     except NoPrimitive as missing:
         return str(missing)
     return FedSink(made, made.tile_shape())
 
 
-def obstacle(job: Computation, chunk: Chunk, fold: Fold | None = None) -> Why | None:
+def obstacle(job: Computation, chunk: Chunk) -> Why | None:
     """Return why a chunk has no sink; None if it has one. Nothing is compiled."""
+    if job.fold:
+        return None
     job = weighted(job, chunk) or job
     is_weighted = isinstance(job.end, Weighting)
     end = job.reduction.steps if job.reduction else None
-    if fold or (is_weighted and job.program.is_read):
+    if is_weighted and job.program.is_read:
         return None
     tile = chunk.dtype if is_weighted or _is_one(job, chunk) else None
     try:
@@ -110,6 +109,7 @@ def _is_one(job: Computation, chunk: Chunk) -> bool:
 
 
 def _sink_of(job: Computation, chunk: Chunk) -> ProductSink | ValueSink | VectorSink | StageSink:
+    job = weighted(job, chunk) or job
     if isinstance(job.end, Weighting):
         if job.program.is_read:
             return ProductSink(job.end, chunk)

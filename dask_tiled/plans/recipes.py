@@ -22,7 +22,6 @@ from dask_tiled.engine.expressions import (
     Register,
     nodes_of,
 )
-from dask_tiled.engine.folding import Fold
 from dask_tiled.engine.jobs import Chunk
 from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.engine.reductions import Aggregation, Reduction
@@ -86,7 +85,7 @@ class Recipe:
         self.beside = tuple(beside)
         if last is not None and isinstance(last.done, Contraction):
             self.beside += (last.done.weights,)
-        self._outlines: dict[tuple[tuple[int, ...], tuple[np.dtype, ...]], Outline | Why] = {}
+        self._outlines: dict[tuple[tuple[int, ...], tuple[np.dtype, ...]], Computation | Why] = {}
 
     @property
     def read_sources(self) -> list[Source]:
@@ -164,28 +163,31 @@ class Recipe:
             return "products" if isinstance(done, Contraction) else "function of tiles"
         return name_of(node.function) if isinstance(node, Apply) else "read"
 
-    def outline(self, shape: tuple[int, ...], operands: Sequence[Array]) -> Outline | Why:
-        """Return the outline of chunks of a shape; the reason if the engine has no program."""
+    def outline(self, shape: tuple[int, ...], operands: Sequence[Array]) -> Computation | Why:
+        """Return the computation of chunks of a shape, still without operands.
+
+        The reason if the engine has no program. A reduction that casts pixels first is left out.
+        """
         key = shape, tuple(block.dtype for block in operands)
         if key not in self._outlines:
             self._outlines[key] = self._outline(*key)
         return self._outlines[key]
 
-    def _outline(self, shape: tuple[int, ...], dtypes: tuple[np.dtype, ...]) -> Outline | Why:
+    def _outline(self, shape: tuple[int, ...], dtypes: tuple[np.dtype, ...]) -> Computation | Why:
         program, reduction = self._program(dtypes), self._last and self._last.done
         if not isinstance(program, Program):
             return program
         axes_of = tuple(part.axis for part in self._view.parts)
         nav_ndim = sum(axis < self._nav_ndim for axis in axes_of)
-        values, reduced, fold = Computation(program, (), shape, axes_of, nav_ndim), None, None
+        found = Computation(program, (), shape, axes_of, nav_ndim)
         if isinstance(reduction, Reduction):
             numbers = self._view.numbers
             axes = tuple(number for axis in reduction.axes for number in numbers[axis])
-            reduction = replace(reduction, axes=axes).of(values.dtype)
-            if not reduction.casts_first(values.dtype):
-                reduced = replace(values, end=reduction)
-                fold = fold_for(reduced, self._nav_ndim)
-        return Outline(values, reduced, fold)
+            reduction = replace(reduction, axes=axes).of(program.dtype)
+            if not reduction.casts_first(program.dtype):
+                found = replace(found, end=reduction)
+                found = replace(found, fold=fold_for(found, self._nav_ndim))
+        return found
 
     def _program(self, dtypes: tuple[np.dtype, ...]) -> Program | Why:
         draft, missing = Draft(), list[Why]()
@@ -245,15 +247,18 @@ class Recipe:
         if isinstance(found, ChunkJob):
             _, chunk = one.begins_with
             return one._replace(shown=_asked(found, chunk, room), end=like_numpy)
-        shown = begin(found.job, found.chunk, found.fold) if isinstance(found, TilePass) else found
-        if isinstance(shown, FedSink):
-            assert isinstance(found, TilePass)  # noqa: S101 - for the type checker
-            return one._replace(shown=shown, end=found.end)
-        one = one._replace(why=shown)
-        if last is None or not isinstance(one.outline, Outline):
+        if isinstance(found, tuple):
+            job, end = found
+            _, chunk = one.begins_with
+            shown = begin(job, chunk)
+            if isinstance(shown, FedSink):
+                return one._replace(shown=shown, end=end)
+            found = shown
+        one = one._replace(why=found)
+        if last is None or not isinstance(one.outline, Computation):
             return one
         _, chunk = one.begins_with
-        shown = begin(self._values(one.outline, one.operands), chunk)
+        shown = begin(self._job(one).values, chunk)
         return one._replace(shown=shown) if isinstance(shown, FedSink) else one
 
     def obstacle(self, one: Begun) -> Why | None:
@@ -262,48 +267,47 @@ class Recipe:
         Nothing is compiled. Of the operands, only shapes and dtypes matter.
         """
         found = self._in_one_pass(one, None)
-        if isinstance(found, TilePass):
-            return obstacle(found.job, found.chunk, found.fold)
+        if isinstance(found, tuple):
+            _, chunk = one.begins_with
+            return obstacle(found[0], chunk)
         return None if isinstance(found, ChunkJob) else found
 
-    def _values(self, outline: Outline, operands: Sequence[Array]) -> Computation:
-        """Return the computation of all pixels."""
-        return replace(outline.values, operands=operands[: len(self._numbers)])
+    def _job(self, one: Begun) -> Computation:
+        """Return the computation of a chunk."""
+        assert isinstance(one.outline, Computation)  # noqa: S101 - only called with a program
+        return replace(one.outline, operands=one.operands[: len(self._numbers)])
 
-    def _in_one_pass(self, one: Begun, room: Room | None) -> TilePass | ChunkJob | Why:
-        """Return what makes the result from tiles, or why all pixels are needed at once."""
-        outline, operands, last = one.outline, one.operands, self._last and self._last.done
-        if not isinstance(outline, Outline):
-            return outline
-        _, chunk = one.begins_with
-        values, reduced = self._values(outline, operands), outline.reduced
+    def _in_one_pass(
+        self, one: Begun, room: Room | None
+    ) -> tuple[Computation, End] | ChunkJob | Why:
+        """Return what makes the result from tiles, or why all pixels are needed at once.
+
+        The end converts the result of the sink to that of dask's function.
+        """
+        if not isinstance(one.outline, Computation):
+            return one.outline
+        job, last = self._job(one), self._last and self._last.done
         match last:
             case ChunkJob():
-                if values.program.is_read and last.nav_ndim == self._nav_ndim:
-                    return last
-                found: TilePass | Why = (
-                    "functions of tiles get the tiles of files, not computed ones"
-                )
-            case Reduction() if reduced is not None:
-                job = replace(reduced, operands=values.operands)
-                end = partial(self._finish, last.row, reduced, room)
-                found = TilePass(job, chunk, outline.fold, end)
+                reads = job.program.is_read and last.nav_ndim == self._nav_ndim
+                computed = "functions of tiles get the tiles of files, not computed ones"
+                return last if reads else computed
             case Reduction():
-                found = f"no kernel for {last.row.name} of {values.dtype} as {last.dtype}"
+                if job.reduction is None:
+                    return f"no kernel for {last.row.name} of {job.dtype} as {last.dtype}"
+                return job, partial(self._finish, last.row, job, room)
             case Contraction():
-                found = self._products(values, chunk, operands[-1])
-            case None:
-                out = room and room(values.dtype)
-                values = replace(values, out=out if out is None else out.reshape(values.shape))
-                found = TilePass(values, chunk, None, one.whole)
-        return found
+                return self._products(one, job)
+        out = room and room(job.dtype)
+        return replace(job, out=out if out is None else out.reshape(job.shape)), one.whole
 
-    def _products(self, values: Computation, chunk: Chunk, weights: Array) -> TilePass | Why:
-        products = contracted(values, weights, chunk)
+    def _products(self, one: Begun, job: Computation) -> tuple[Computation, End] | Why:
+        weights, (_, chunk) = one.operands[-1], one.begins_with
+        products = contracted(job, weights, chunk)
         if products is None:
-            return f"no kernel for products of {values.dtype} with these weights"
-        further = weights.shape[: -len(values.shape)]
-        return TilePass(products, chunk, None, partial(self._finish_products, products, further))
+            return f"no kernel for products of {job.dtype} with these weights"
+        further = weights.shape[: -len(job.shape)]
+        return products, partial(self._finish_products, products, further)
 
     def _finish_products(self, job: Computation, further: tuple[int, ...], found: Array) -> Result:
         nav, frame = job.shape[: job.nav_ndim], job.shape[job.nav_ndim :]
@@ -359,8 +363,8 @@ class Recipes:
         """Compute the chunks of all recipes."""
         begun = self.begin(block_id, blocks, room)
         made: dict[int, Result] = {
-            k: one.whole(np.empty(one.shape, one.outline.values.dtype))
-            if isinstance(one.outline, Outline) and not all(one.shape)
+            k: one.whole(np.empty(one.shape, one.outline.program.dtype))
+            if isinstance(one.outline, Computation) and not all(one.shape)
             else one.whole(one.recipe.pixels(one.box, one.shape, one.operands, pixels))
             for k, one in enumerate(begun)
             if one.shown is None
@@ -400,28 +404,6 @@ class Recipes:
         return next(filter(None, found), None)
 
 
-class Outline(NamedTuple):
-    """What chunks of one shape have in common: computations, still without operands."""
-
-    values: Computation
-    """All pixels."""
-    reduced: Computation | None
-    """Their reduction, if they have one that casts no pixels first."""
-    fold: Fold | None
-    """The equivalent fold, if there is one."""
-
-
-class TilePass(NamedTuple):
-    """A result that is computed from tiles."""
-
-    job: Computation
-    chunk: Chunk
-    fold: Fold | None
-    """The equivalent fold, if there is one."""
-    end: End
-    """Converts the result of the sink to that of dask's function."""
-
-
 class Begun(NamedTuple):
     """A recipe prepared for a chunk."""
 
@@ -430,7 +412,7 @@ class Begun(NamedTuple):
     shape: tuple[int, ...]
     """Shape of the pixels, whose axes may be split."""
     operands: Sequence[Array]
-    outline: Outline | Why
+    outline: Computation | Why
     """The reason if the engine has no program."""
     whole: End
     """Converts all pixels to the result of dask's function."""
@@ -444,8 +426,8 @@ class Begun(NamedTuple):
     @property
     def begins_with(self) -> tuple[Source, Chunk]:
         """Source of the tiles, common to all recipes of a task, and its chunk."""
-        assert isinstance(self.outline, Outline)  # noqa: S101 - only called with a program
-        source = self.outline.values.program.sources[0]
+        assert isinstance(self.outline, Computation)  # noqa: S101 - only called with a program
+        source = self.outline.program.sources[0]
         return source, Chunk(self.box, source.layout.nav_ndim, source.dtype)
 
 
