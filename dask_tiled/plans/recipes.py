@@ -62,14 +62,17 @@ Result = object
 """Result of a dask function: an array, a scalar, or several arrays by name."""
 End = Callable[[Array], Result]
 """Converts the result of a sink to that of dask's function."""
+Dtypes = tuple[np.dtype, ...]
+"""Dtypes of operands."""
 Made = TypeVar("Made")
 
 
 class Recipe:
     """Computation on the pixels of a chunk, and their reduction.
 
-    The dtypes of operands are only known in a task: programs are compiled then. Chunks of one shape
-    share what does not depend on their places.
+    The program is compiled when a graph is planned, for the dtypes that dask announced; a task
+    whose operands have other dtypes compiles its own. Chunks of one shape share what does not
+    depend on their places.
     """
 
     def __init__(
@@ -85,7 +88,8 @@ class Recipe:
         self.beside = tuple(beside)
         if last is not None and isinstance(last.done, Contraction):
             self.beside += (last.done.weights,)
-        self._outlines: dict[tuple[tuple[int, ...], tuple[np.dtype, ...]], Computation | Why] = {}
+        self._programs: dict[Dtypes, Program | Why] = {}
+        self._outlines: dict[tuple[tuple[int, ...], Dtypes], Computation | Why] = {}
 
     @property
     def read_sources(self) -> list[Source]:
@@ -173,8 +177,10 @@ class Recipe:
             self._outlines[key] = self._outline(*key)
         return self._outlines[key]
 
-    def _outline(self, shape: tuple[int, ...], dtypes: tuple[np.dtype, ...]) -> Computation | Why:
-        program, reduction = self._program(dtypes), self._last and self._last.done
+    def _outline(self, shape: tuple[int, ...], dtypes: Dtypes) -> Computation | Why:
+        if dtypes not in self._programs:
+            self._programs[dtypes] = self._program(dtypes)
+        program, reduction = self._programs[dtypes], self._last and self._last.done
         if not isinstance(program, Program):
             return program
         axes_of = tuple(part.axis for part in self._view.parts)
@@ -189,7 +195,7 @@ class Recipe:
                 found = replace(found, fold=fold_for(found, self._nav_ndim))
         return found
 
-    def _program(self, dtypes: tuple[np.dtype, ...]) -> Program | Why:
+    def _program(self, dtypes: Dtypes) -> Program | Why:
         draft, missing = Draft(), list[Why]()
 
         def steps(function: Function, kwargs: Kwargs, operands: Sequence[object]) -> Pixels | None:

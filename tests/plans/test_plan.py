@@ -11,7 +11,7 @@ from dask.highlevelgraph import HighLevelGraph
 import dask_tiled
 from dask_tiled.graphs.layers import arrays_of_numpy
 from dask_tiled.graphs.reading import trees_of
-from dask_tiled.plans import tree
+from dask_tiled.plans import recipes, tree
 from dask_tiled.plans.lowering import known_trees
 from dask_tiled.plans.plan import needed, plans_of
 from dask_tiled.testing import counting_frames, write_npy
@@ -68,3 +68,20 @@ def test_a_plan_can_be_printed(arr):
     ]
     assert not found.kept
     assert dask.compute(*results)[0].shape == (6, 8)
+
+
+def test_programs_are_compiled_when_planned(tmp_path, monkeypatch):
+    """Tasks compile programs only for operands of other dtypes than dask announced."""
+    pixels = counting_frames((5, 4, 6, 32), "u2")
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "uneven.npy", pixels), chunks=(2, 4, 6, 32))
+    frame = np.random.default_rng(0).random((6, 32), "f4")
+    third = da.from_array(frame).map_blocks(np.divide, np.float64(3), dtype="f4")
+    made, compiled = [], recipes.compiled
+    monkeypatch.setattr(recipes, "compiled", lambda *args: made.append(args) or compiled(*args))
+    for operand, values, in_tasks in ((frame, frame, 0), (third, frame / np.float64(3), 1)):
+        made.clear()
+        (result,) = dask.optimize((arr * operand).sum((2, 3)))
+        assert len(made) == 1
+        found = result.compute(scheduler="synchronous")
+        assert len(made) == 1 + in_tasks
+        np.testing.assert_allclose(found, (pixels * values).sum((2, 3), "f8"), rtol=1e-6)
