@@ -28,8 +28,8 @@ from dask_tiled.graphs.names import (
 )
 from dask_tiled.model.indexing import Array, like_numpy
 from dask_tiled.plans.last_steps import LaterSteps
-from dask_tiled.plans.recipes import Recipes, Room, make
-from dask_tiled.plans.tasks import Block, Key, Nested
+from dask_tiled.plans.recipes import Recipes, make
+from dask_tiled.plans.tasks import Block, Key, Nested, Room
 from dask_tiled.tiling.bases import Chunks, Grid
 
 SOME = 4

@@ -33,8 +33,7 @@ from dask_tiled.graphs.schedulers import Get
 from dask_tiled.model.indexing import Array, like_numpy
 from dask_tiled.plans.lowering import Known
 from dask_tiled.plans.plan import takes_time
-from dask_tiled.plans.recipes import Room
-from dask_tiled.plans.tasks import Block, Key, Nested, pixels_in, pixels_of
+from dask_tiled.plans.tasks import Block, Key, Nested, Room, pixels_in, pixels_of
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Grid, ceil_div

@@ -29,7 +29,7 @@ from dask_tiled.engine.run import FedSink, Why, begin, fold_for, obstacle, run
 from dask_tiled.model.indexing import Array, Box, Cut, like_numpy
 from dask_tiled.plans.last_steps import Contraction, LastStep
 from dask_tiled.plans.operands import Beside
-from dask_tiled.plans.tasks import Block, ChunkJob, Function, Kwargs, Nested, pixels_in
+from dask_tiled.plans.tasks import Block, ChunkJob, Function, Kwargs, Nested, Room, pixels_in
 from dask_tiled.plans.tree import name_of
 from dask_tiled.plans.views import View
 from dask_tiled.reading.reader import LARGE_BYTES, Source
@@ -56,8 +56,6 @@ def cut(expression: Expression, cuts: Sequence[Cut], sizes: Sequence[int]) -> Ex
     return made[id(expression)]
 
 
-Room = Callable[[np.dtype], Array | None]
-"""Returns C-contiguous memory for pixels of a dtype, or None."""
 Result = object
 """Result of a dask function: an array, a scalar, or several arrays by name."""
 End = Callable[[Array], Result]
@@ -252,7 +250,7 @@ class Recipe:
         last, found = self._last and self._last.done, self._in_one_pass(one, room)
         if isinstance(found, ChunkJob):
             _, chunk = one.begins_with
-            return one._replace(shown=_asked(found, chunk, room), end=like_numpy)
+            return one._replace(shown=found.begin(chunk, room), end=like_numpy)
         if isinstance(found, tuple):
             job, end = found
             _, chunk = one.begins_with
@@ -435,17 +433,6 @@ class Begun(NamedTuple):
         assert isinstance(self.outline, Computation)  # noqa: S101 - only called with a program
         source = self.outline.program.sources[0]
         return source, Chunk(self.box, source.layout.nav_ndim, source.dtype)
-
-
-def _asked(asked: ChunkJob, chunk: Chunk, room: Room | None) -> FedSink:
-    """Begin a job on a chunk."""
-    job: Any = asked.job
-    if room is not None:
-        job = replace(job, out=room(job.dtype))
-    tile = asked.tile_shape
-    if job.request.by == "chunk":
-        tile = (math.prod(chunk.nav_shape), *chunk.sig_shape)
-    return FedSink(job.begin(chunk), tile, job.request.depth)
 
 
 def _no_kernel(function: Function, operands: Sequence[object]) -> Why:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -31,6 +31,8 @@ Label = int | str
 Function = Callable[..., Any]
 """A function of chunks."""
 Kwargs = Mapping[str, Any]
+Room = Callable[[np.dtype], Array | None]
+"""Returns C-contiguous memory for pixels of a dtype, or None."""
 
 
 def pixels_of(source: Source, grid: Grid, block_id: Block, out: Array | None = None) -> Array:
@@ -106,6 +108,16 @@ class ChunkJob:
         """Approximate bytes of the arrays that the job holds."""
         return sum(map(_bytes_in, vars(self.job).values()))
 
+    def begin(self, chunk: Chunk, room: Room | None = None) -> FedSink:
+        """Begin the job on a chunk."""
+        job: Any = self.job
+        if room is not None:
+            job = replace(job, out=room(job.dtype))
+        tile = self.tile_shape
+        if job.request.by == "chunk":
+            tile = (math.prod(chunk.nav_shape), *chunk.sig_shape)
+        return FedSink(job.begin(chunk), tile, job.request.depth)
+
     def on(self, grid: Grid) -> ChunkJob:
         """Return the job on other chunks of the array."""
         return ChunkJob(self.job, grid, self.nav_ndim, self.tile_shape, self.axes)
@@ -125,8 +137,7 @@ def run_job(pixels: Array, job: ChunkJob, block_id: Block) -> Array:
     nav_shape = job.grid.shape[: job.nav_ndim]
     box = job.grid.box(block_id[: pixels.ndim])
     chunk = Chunk(box, job.nav_ndim, pixels.dtype)
-    shown = FedSink(job.job.begin(chunk), job.tile_shape, job.job.request.depth)
-    (found,) = run(pixels, chunk, nav_shape, [shown])
+    (found,) = run(pixels, chunk, nav_shape, [job.begin(chunk)])
     return found
 
 
