@@ -21,7 +21,7 @@ from dask.system import CPU_COUNT
 
 from dask_tiled.errors import DatasetError, check_whole, format_bytes, printable
 from dask_tiled.graphs.layers import DESCRIPTION
-from dask_tiled.graphs.walk import Tasks, TaskWalk, tasks_of, visited
+from dask_tiled.graphs.walk import TaskWalk
 from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.tables import html_table, text_table
@@ -284,11 +284,10 @@ def explain(
         _check(one)
     threads = _threads() if threads is None else check_whole("threads", threads, least=1)
     rate = _rate(workers, gb_per_s)
-    tasks = tasks_of(collections)
-    walk, held, passed_on = visited(collections, tasks)
+    walk = TaskWalk(collections)
     # A thread may keep its last value, and reach shared chunks in another order.
-    peak = held + walk.largest * (threads - 1) + passed_on * threads
-    fixed = PROCESS_BYTES + THREAD_BYTES * threads + TASK_BYTES * len(tasks.needed)
+    peak = walk.held + walk.largest * (threads - 1) + walk.passed_on * threads
+    fixed = PROCESS_BYTES + THREAD_BYTES * threads + TASK_BYTES * walk.number
     amounts = [amount_of(walk.sources[token], reads) for token, reads in walk.reads.items()]
     total = Amount(*(sum(one[k] for one in amounts) for k in (0, 1)))
     files = {
@@ -297,7 +296,7 @@ def explain(
     whole = Counter[Recipe]()
     for (recipe, *_), number in walk.refusals.items():
         whole[recipe] += number
-    plans = chain.from_iterable(one.plans for one in tasks.plans)
+    plans = chain.from_iterable(one.plans for one in walk.plans)
     described = [*chain.from_iterable(map(_described, collections))]
     explained = Explanation(
         files=tuple(files),
@@ -305,9 +304,9 @@ def explain(
         bytes_read=total.fetched,
         bytes_decoded=total.decoded,
         passes=passes_of((walk.sources[x], reads) for x, reads in walk.reads.items()),
-        tasks=tasks.number,
+        tasks=walk.number,
         plans=tuple(filter(None, (plan.text(walk.counts, whole) for plan in plans))),
-        left=_left(collections, tasks, walk),
+        left=_left(collections, walk),
         threads=threads,
         peak_memory=int(peak * MARGIN) + fixed,
         unseen=tuple(sorted(walk.of_users)),
@@ -318,8 +317,8 @@ def explain(
     if workers is not None:
         workers = check_whole("workers", workers, least=1)
         reading = explained.bytes_read / (workers * rate) if rate else 0.0
-        seconds = _seconds(reading, tasks.number) if rate else None
-        cluster = OnCluster(workers, _graph_bytes(tasks.sent), seconds)
+        seconds = _seconds(reading, walk.number) if rate else None
+        cluster = OnCluster(workers, _graph_bytes(walk.sent), seconds)
         explained = replace(explained, cluster=cluster)
     return _run(explained, collections) if run else explained
 
@@ -346,9 +345,9 @@ def _seconds(reading: float, tasks: int) -> tuple[float, float]:
     return max(reading, best), reading + busy
 
 
-def _left(collections: Sequence[Any], tasks: Tasks, walk: TaskWalk) -> tuple[tuple[str, str], ...]:
+def _left(collections: Sequence[Any], walk: TaskWalk) -> tuple[tuple[str, str], ...]:
     """Return the operations on whole chunks, and why, without concatenated results."""
-    left = {x for one in tasks.plans for x in one.left(but=tasks.keys)}
+    left = {x for one in walk.plans for x in one.left(but=walk.keys)}
     late = (x[1:] for x in walk.refusals if x[1:3] not in left)
     left |= {(what, f"{why}, in chunks of {shape} pixels") for what, why, shape in late}
     if not all(isinstance(one.__dask_graph__(), HighLevelGraph) for one in collections):

@@ -57,6 +57,8 @@ LIGHT = {
 """Functions that need little memory besides their results."""
 SEVERAL = {"moment_chunk": 3, "moment_combine": 3, "mean_chunk": 2, "mean_combine": 2}
 """Functions that return several arrays, of which dask annotates only one."""
+CASTING = {"matmul", "tensordot", "chunk_einsum", *SEVERAL}
+"""Functions that cast operands to the dtype of the result, and may reorder them."""
 COMBINING = combined, finished, finished_later, moved
 """Functions that combine results of the engine, in up to eight bytes."""
 LENDERS = lent, Unread
@@ -68,11 +70,11 @@ Place = tuple[int, ...]
 
 
 class Memory:
-    """A block of memory that several values may share."""
+    """A block of memory that several values may share; ``of`` is the shape of a whole result."""
 
-    def __init__(self, nbytes: int, *, of_result: bool = False) -> None:
+    def __init__(self, nbytes: int = 0, of: Place | None = None) -> None:
         self.nbytes = nbytes
-        self.of_result = of_result
+        self.of = of
 
 
 class TaskValue(NamedTuple):
@@ -89,67 +91,11 @@ class TaskValue(NamedTuple):
         return math.prod(self.shaped.shape) if self.shaped else self.nbytes
 
 
-class Later(NamedTuple):
-    """A chunk that its consumer computes: recipes, index, pixels and operands."""
-
-    args: Sequence[Any]
-
-
-class Buffer(NamedTuple):
-    """Memory of a result into which tasks write chunks, none before the first."""
-
-    shape: Place
-    memory: list[Memory]
-
-
-class Tasks(NamedTuple):
-    """The tasks that a scheduler gets."""
-
-    sent: Any
-    """The graph as ``dask.compute`` passes it."""
-    needed: Mapping[Any, Any]
-    """The tasks that are needed."""
-    keys: Collection[Any]
-    """Keys of the results."""
-    number: int
-    """Number of tasks, without those that only hold data."""
-    plans: Sequence[Planned]
-
-
-class _TakenError(Exception):
-    """Raised once the tasks are there, so that nothing is computed."""
-
-
-def tasks_of(collections: Sequence[Any]) -> Tasks:
-    """Return the tasks that ``dask.compute`` passes to a scheduler."""
-    got, plans = list[tuple[Any, Any]](), list[Planned]()
-
-    def scheduler(graph: Any, keys: Any, **_: object) -> None:
-        got.append((graph, keys))
-        raise _TakenError
-
-    ours = config.get("array_optimize", None) is optimize
-    noting = {"array_optimize": partial(optimize, noted=plans.append)} if ours else {}
-    with suppress(_TakenError), config.set(noting):
-        compute(*collections, traverse=False, scheduler=scheduler)
-    ((graph, keys),) = got
-    tasks = graph if isinstance(graph, Mapping) else graph.__dask_graph__()
-    wanted, needed = {*flatten([keys])}, dict[Any, Any]()
-    waiting = [*wanted]
-    while waiting:
-        key = waiting.pop()
-        if key not in needed:
-            needed[key] = tasks[key]
-            waiting += tasks[key].dependencies
-    number = sum(not isinstance(task, DataNode) for task in needed.values())
-    return Tasks(graph, needed, wanted, number, plans)
-
-
 class TaskWalk:
-    """Walk over tasks. ``annotated`` are the chunks and dtypes of arrays, by layer."""
+    """Walk over the tasks that ``dask.compute`` passes to a scheduler."""
 
-    def __init__(self, annotated: Mapping[str, tuple[Chunks, np.dtype]]) -> None:
-        self._annotated = annotated
+    def __init__(self, collections: Sequence[Any]) -> None:
+        self._annotated = dict(_annotated(collections))
         self._costs = dict[object, Cost]()
         self.reads = defaultdict[str, Counter[ReadPart]](Counter)
         self.sources = dict[str, Source]()
@@ -161,8 +107,24 @@ class TaskWalk:
         """Functions of users."""
         self.largest = 0
         """Most bytes that a task takes: temporaries and result."""
+        self.sent, keys, self.plans = _sent(collections)
+        self.keys = {*flatten([keys])}
+        tasks = self.sent if isinstance(self.sent, Mapping) else self.sent.__dask_graph__()
+        needed, waiting = dict[Any, Any](), [*self.keys]
+        while waiting:
+            key = waiting.pop()
+            if key not in needed:
+                needed[key] = tasks[key]
+                waiting += tasks[key].dependencies
+        values, self.held = self._visit(needed, self.keys, {})
+        """Most bytes that all tasks hold at once, in one thread."""
+        passed_on = (x for key, x in values.items() if key not in self.keys)
+        sizes = (sum(m.nbytes for m in _memory_in(x) if m.of is None) for x in passed_on)
+        self.passed_on = max(sizes, default=0)
+        """Bytes of the largest value that is passed on to another task."""
+        self.number = sum(not isinstance(task, DataNode) for task in needed.values())
 
-    def visit(
+    def _visit(
         self,
         graph: Mapping[Any, Any],
         wanted: Collection[Any],
@@ -175,20 +137,20 @@ class TaskWalk:
         without an index get ``index``.
         """
         values, users = dict(given), Counter(x for one in graph.values() for x in one.dependencies)
-        uses = Counter(memory_in([*given.values()]))
+        uses = Counter(_memory_in([*given.values()]))
         held = most = 0
-        for key in sorted(graph, key=order(dict(graph)).get) if len(graph) > 1 else graph:
+        for key in _in_order(graph):
             place = key if isinstance(key, tuple) else (key, *index)
             values[key], working = self._task(graph[key], place, values)
-            fresh = {memory for memory in memory_in(values[key]) if not uses[memory]}
-            uses.update(memory_in(values[key]))
+            fresh = {memory for memory in _memory_in(values[key]) if not uses[memory]}
+            uses.update(_memory_in(values[key]))
             held += sum(memory.nbytes for memory in fresh)
             most = max(most, held + working)
-            own = sum(memory.nbytes for memory in fresh if not memory.of_result)
+            own = sum(memory.nbytes for memory in fresh if memory.of is None)
             self.largest = max(self.largest, working + own)
             for x in graph[key].dependencies:
                 users[x] -= 1
-                for memory in memory_in(values.get(x)) if not users[x] and x not in wanted else ():
+                for memory in _memory_in(values.get(x)) if not users[x] and x not in wanted else ():
                     uses[memory] -= 1
                     held -= memory.nbytes * (not uses[memory])
         return values, most
@@ -211,30 +173,36 @@ class TaskWalk:
             before = {x: self._task(y, key, values)[0] for x, y in zip(names, given, strict=True)}
             # Memory that is lent waits for the next chunk of the thread.
             lenders = {x for x, one in graph.items() if getattr(one, "func", None) in LENDERS}
-            inner, most = self.visit(graph, {wanted, *lenders}, before, key[1:])
-            own = {*memory_in(inner[wanted])} - {*memory_in([*before.values()])}
+            inner, most = self._visit(graph, {wanted, *lenders}, before, key[1:])
+            own = {*_memory_in(inner[wanted])} - {*_memory_in([*before.values()])}
             return inner[wanted], max(0, most - sum(x.nbytes for x in own))
         made = [self._task(x, key, values) for x in given]
         args, n = [x for x, _ in made], len(task.args)
         kwargs = dict(zip(task.kwargs, args[n:], strict=True))
         value, working = self._call(task.func, args[:n], kwargs, key)
         inside = [x for x, one in zip(args, given, strict=True) if type(one) is Task]
-        below = sum(memory.nbytes for memory in memory_in(inside))
+        below = sum(memory.nbytes for memory in _memory_in(inside))
         return value, max(working, *(n for _, n in made), 0) + below
 
     def _call(
         self, function: Function, args: list[Any], kwargs: Mapping[str, Any], key: Any
     ) -> tuple[Any, int]:
         """Return the value of a call, and the bytes that it takes besides."""
-        if function in (OutputBuffer, OutputBuffer.whole, put):
-            return self._put(function, *args)
-        if function is make_later:
-            return Later(args), 0
+        if function is put:
+            return self._put(*args)
         if function in (make, make_all, finished_chunk):
             return self._made(function, args, key)
         if args and isinstance(args[0], Source):
             return self._read(function, args, key)
-        return self._other(function, args, kwargs, key)
+        if function is OutputBuffer:
+            value: Any = Memory(of=args[0])
+        elif function is OutputBuffer.whole:
+            value = args[1]
+        elif function is make_later:
+            value = partial(make, *args)
+        else:
+            return self._other(function, args, kwargs, key)
+        return value, 0
 
     def _read(self, function: Function, args: Sequence[Any], key: Any) -> tuple[TaskValue, int]:
         """Return the value of a task that reads a whole chunk."""
@@ -259,9 +227,10 @@ class TaskWalk:
             ending, pixels, block_id, *operands = args[1], None, *args[3:]
             block_id = ending.block_of(block_id)
         box = recipes.grid.box(block_id[: len(recipes.grid.axes)])  # results may have further axes
-        beside, shape = [*map(_stand_in, operands)], tuple(b - a for a, b in box)
-        kind = id(recipes), shape, repr(_shapes(beside)), pixels is None
+        shape = tuple(b - a for a, b in box)
+        kind = id(recipes), shape, *(x.shaped for x in _values(operands)), pixels is None
         if kind not in self._costs:
+            beside = [*map(_stand_in, operands)]
             self._costs[kind] = cost_of(recipes, block_id, beside, has_pixels=pixels is not None)
         cost = self._costs[kind]
         self.of_users |= {*cost.of_users}
@@ -279,28 +248,20 @@ class TaskWalk:
             return _new(value.nbytes, self._shaped(key)), cost.working + 5 * value.nbytes
         return value._replace(shaped=value.shaped or self._shaped(key)), cost.working
 
-    def _put(self, function: Function, buffer: Any, *args: Any) -> tuple[Any, int]:
-        """Return the value of a task that makes, fills or ends a result; chunks are copied to it.
+    def _put(self, result: Memory, grid: Grid, block_id: Place, part: Any) -> tuple[TaskValue, int]:
+        """Return the value of a task that writes a chunk into a result.
 
-        Chunks that are computed in place count as if they were copied.
+        A chunk that is computed in place counts as if it was copied.
         """
-        if function is OutputBuffer:
-            return Buffer(buffer, []), 0
-        if function is not put:
-            return TaskValue(0, None, (*buffer.memory,)), 0
-        grid, block_id, part = args
-        count, working = math.prod(b - a for a, b in grid.box(block_id)), 0
-        if isinstance(part, Later):
+        value, working = part, 0
+        if isinstance(part, partial):
             value, working = self._made(make, part.args, ("",))
         elif isinstance(part, Source):
             value, working = self._read(pixels_of, [part, grid, block_id], ("",))
-        else:
-            value = part
-        nbytes = sum(x.nbytes for x in _values(value))
-        if not buffer.memory and count:
-            nbytes_of_result = math.prod(buffer.shape) * (nbytes // count)
-            buffer.memory.append(Memory(nbytes_of_result, of_result=True))
-        return TaskValue(nbytes, None, (*buffer.memory,)), working + nbytes * (value is not part)
+        nbytes, shape = sum(x.nbytes for x in _values(value)), grid.box(block_id)
+        if (count := math.prod(b - a for a, b in shape)) and result.of:
+            result.nbytes = math.prod(result.of) * (nbytes // count)
+        return TaskValue(nbytes, None, (result,)), working + nbytes * (value is not part)
 
     def _other(
         self, function: Function, args: list[Any], kwargs: Mapping[str, Any], key: Any
@@ -325,10 +286,10 @@ class TaskWalk:
         self.of_users |= {name} if is_of_user else set()
         if is_of_user or light:
             return _new(nbytes, shaped), 0
-        # Operands may be cast to the dtype of the result, and reordered.
-        width = shaped.dtype.itemsize if shaped else 8
-        cast = sum(x.items * max(width, x.nbytes // max(1, x.items)) for x in given)
-        return _new(nbytes, shaped), 2 * max(nbytes, cast)
+        if name in CASTING:
+            width = shaped.dtype.itemsize if shaped else 8
+            taken = sum(max(x.nbytes, width * x.items) for x in given)
+        return _new(nbytes, shaped), 2 * max(nbytes, taken)
 
     def _view(
         self, args: list[Any], given: Sequence[TaskValue], shaped: Shaped | None, *, copies: bool
@@ -349,7 +310,7 @@ class TaskWalk:
         listed = any(isinstance(x, list | np.ndarray | TaskValue) for x in items)
         if listed or (copies and sum(x.nbytes for x in given) >= 2 * nbytes):
             return _new(nbytes, shaped), 0
-        return TaskValue(nbytes, shaped, (*memory_in(given),)), 0
+        return TaskValue(nbytes, shaped, (*_memory_in(given),)), 0
 
     def _shaped(self, key: Any) -> Shaped | None:
         """Return the annotated shape of a chunk; of the largest one if its position is unknown."""
@@ -361,28 +322,54 @@ class TaskWalk:
         known = (name, len(place)) == (whole_name, len(chunks)) and all(
             isinstance(k, int) and k < len(axis) for k, axis in zip(place, chunks, strict=True)
         )
-        sizes = (
-            [axis[k] for k, axis in zip(place, chunks, strict=True)]
-            if known
-            else [max(axis, default=0) for axis in chunks]
-        )
+        places = place if known else [np.argmax(axis) for axis in chunks]
+        sizes = [axis[k] for k, axis in zip(places, chunks, strict=True)]
         return None if any(map(math.isnan, sizes)) else Shaped(tuple(map(int, sizes)), dtype)
 
 
-def visited(collections: Sequence[Any], tasks: Tasks) -> tuple[TaskWalk, int, int]:
-    """Visit all tasks; also return the most bytes that they hold at once, and the largest value."""
-    annotated = dict[str, tuple[Chunks, np.dtype]]()
-    for one in collections:
-        graph = one.__dask_graph__()
+class _SentError(Exception):
+    """Raised once the tasks are sent, so that nothing is computed."""
+
+
+def _sent(collections: Sequence[Any]) -> tuple[Any, Any, list[Planned]]:
+    """Return the graph and the keys that a scheduler gets, and the plans for it."""
+    sent, plans = list[tuple[Any, Any]](), list[Planned]()
+
+    def scheduler(graph: Any, keys: Any, **_: object) -> None:
+        sent.append((graph, keys))
+        raise _SentError
+
+    ours = config.get("array_optimize", None) is optimize
+    noting = {"array_optimize": partial(optimize, noted=plans.append)} if ours else {}
+    with suppress(_SentError), config.set(noting):
+        compute(*collections, traverse=False, scheduler=scheduler)
+    return *sent[0], plans
+
+
+def _annotated(collections: Sequence[Any]) -> Iterator[tuple[str, tuple[Chunks, np.dtype]]]:
+    """Yield the layers whose chunks and dtype dask annotated."""
+    for graph in (one.__dask_graph__() for one in collections):
         for name, layer in graph.layers.items() if isinstance(graph, HighLevelGraph) else ():
             chunks, dtype = map((layer.collection_annotations or {}).get, ("chunks", "dtype"))
             if chunks is not None and dtype is not None:
-                annotated[name] = chunks, np.dtype(dtype)
-    walk = TaskWalk(annotated)
-    values, most = walk.visit(tasks.needed, tasks.keys, {})
-    passed_on = (x for key, x in values.items() if key not in tasks.keys)
-    largest = (sum(m.nbytes for m in memory_in(x) if not m.of_result) for x in passed_on)
-    return walk, most, max(largest, default=0)
+                yield name, (chunks, np.dtype(dtype))
+
+
+def _in_order(graph: Mapping[Any, Any]) -> Iterator[Any]:
+    """Yield keys as dask's schedulers run them in one thread: the last one that is ready first."""
+    priorities = order(dict(graph)) if len(graph) > 1 else dict.fromkeys(graph, 0)
+    keys = sorted(graph, key=priorities.__getitem__, reverse=True)
+    waiting, users = {x: graph.keys() & graph[x].dependencies for x in keys}, defaultdict(list)
+    for key in keys:
+        for x in waiting[key]:
+            users[x].append(key)
+    ready = [key for key in keys if not waiting[key]]
+    ready.sort(key=lambda key: isinstance(graph[key], DataNode))  # data is there at once
+    while ready:
+        yield (key := ready.pop())
+        for x in users[key]:
+            waiting[x].discard(key)
+            ready += [] if waiting[x] else [x]
 
 
 def _reduced(
@@ -396,7 +383,7 @@ def _reduced(
     return annotated._replace(shape=tuple(1 if k in gone else n for k, n in enumerate(of.shape)))
 
 
-def memory_in(value: Any) -> Iterator[Memory]:
+def _memory_in(value: Any) -> Iterator[Memory]:
     """Yield the memory that a value refers to."""
     for one in _values(value):
         yield from one.memory
@@ -424,12 +411,6 @@ def _stand_in(value: Any) -> Any:
     if isinstance(value, TaskValue) and value.shaped is not None:
         return np.broadcast_to(np.zeros((), value.shaped.dtype), value.shaped.shape)
     return value
-
-
-def _shapes(values: Any) -> Any:
-    if isinstance(values, list):
-        return [*map(_shapes, values)]
-    return getattr(values, "shape", ()), getattr(values, "dtype", None)
 
 
 def _layer_of(key: Any) -> str:
