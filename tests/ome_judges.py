@@ -71,7 +71,8 @@ def by_schemas(path):
     folder = Path(ngff_zarr.__file__).parent / "spec" / number / "schemas"
     schemas = [json.loads(one.read_text()) for one in folder.glob("*.schema")]
     known = {one["$id"]: DRAFT202012.create_resource(one) for one in schemas if "$id" in one}
-    name = "label" if "image-label" in inner else "image"
+    kinds = {"image-label": "label", "plate": "strict_plate", "well": "strict_well"}
+    name = next((kind for key, kind in kinds.items() if key in inner), "image")
     schema = json.loads((folder / f"{name}.schema").read_text())
     kind = jsonschema.validators.validator_for(schema)
     kind(schema, registry=Registry().with_resources(known.items())).validate(told)
@@ -97,7 +98,7 @@ def by_ome_zarr(path):
     from ome_zarr.io import parse_url
     from ome_zarr.reader import Reader
 
-    (node,) = Reader(parse_url(str(path)))()
+    node = next(iter(Reader(parse_url(str(path)))()))  # those of a plate are its wells
     told = {"levels": levels_of(node.data)}
     if "channel_names" in node.metadata:
         told["names"] = node.metadata["channel_names"]
@@ -130,8 +131,13 @@ def by_bioio(path):
 
 
 def by_ngff_zarr(path):
-    from ngff_zarr import from_ngff_zarr
+    from ngff_zarr import from_hcs_zarr, from_ngff_zarr
 
+    if "plate" in read_metadata(path)[1]:
+        plate = from_hcs_zarr(path, validate=True)
+        wells = [plate.get_well(*one.path.split("/")) for one in plate.metadata.wells]
+        fields = [one.get_image(k) for one in wells for k in range(len(one.images))]
+        return {"levels": levels_of(level.data for one in fields for level in one.images)}
     found = from_ngff_zarr(path, validate=True)
     first = found.images[0]
     told = {"dims": [*first.dims], "units": first.axes_units, "scale": first.scale}

@@ -12,6 +12,7 @@ from unicodedata import normalize
 
 import numpy as np
 
+from dask_tiled.export.zarr.plates import is_plate
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Array
@@ -132,8 +133,12 @@ def names_an_array(name: str, others: Sequence[str]) -> bool:
 def node_names(names: Iterable[str]) -> dict[str, str]:
     """Return names of zarr nodes by names of arrays: valid on all systems, unique without case.
 
-    Forbidden characters are replaced by "_", and equal names get a number. Valid names are kept.
+    Forbidden characters are replaced by "_", and equal names get a number. Valid names are kept,
+    and so are those of the fields of a plate.
     """
+    names = [*names]
+    if is_plate(names):
+        return {name: name for name in names}
     plain = {name: _as_a_node(name) for name in names}
     found, taken = {}, {as_a_folder(one) for one in (SERIES, "zarr.json")}
     for name in sorted(plain, key=lambda name: plain[name] != name):

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -18,6 +18,7 @@ from dask_tiled.export.zarr import steps
 from dask_tiled.export.zarr.group import SERIES, node_names
 from dask_tiled.export.zarr.layout import VERSIONS, WRITER, Settings, consolidate
 from dask_tiled.export.zarr.plan import ExportPlan, plan_of
+from dask_tiled.export.zarr.plates import FIELD_DEPTH, groups_of_plate, is_plate
 from dask_tiled.export.zarr.sources import may_read
 from dask_tiled.export.zarr.windows import OF_FORMAT_2, ROOT
 from dask_tiled.model.mark import MARK, attributes_of, json_value
@@ -154,9 +155,8 @@ class Earlier(NamedTuple):
     def _wrote(self, key: str) -> bool:
         """Return whether the export wrote a file, or it lies in one of its nodes."""
         node, _, inside = key.rpartition("/")
-        return key.partition("/")[0] in self.attempts or (
-            node in ("", SERIES) and is_document(inside)
-        )
+        above = node in ("", SERIES) or any(one.startswith(f"{node}/") for one in self.attempts)
+        return _is_in(key, self.attempts) or (above and is_document(inside))
 
     def keep(self, node: str, attempt: str, place: Place) -> bool:
         """Link a node into its new place; return whether the same attempt has stored it."""
@@ -220,16 +220,23 @@ class Export:
         content = self.places[-1].content
         there = content.keys()
         if lacking:
-            content.remove(x for x in there if x.partition("/")[0] not in names and not is_note(x))
-        documents = sorted(x for x in there if is_document(x) and x.partition("/")[0] in names)
+            content.remove(x for x in there if not _is_in(x, names) and not is_note(x))
+        documents = sorted(x for x in there if is_document(x) and _is_in(x, names))
         reader = self.places[-1].reader()
         of_nodes = {key: bytes(reader.get(key) or b"") for key in documents}
         told: dict[str, Any] = {"written_by": WRITER, "datasets": {**names}}
         if lacking:
             told |= {"complete": False, "lacking": {**lacking}, "attempts": self.stored}
         own = {MARK: attributes_of((), ())[MARK] | told}
-        found = _documents({**attributes} | own, of_nodes, zarr_format)
+        name = os.path.basename(self.path or "").removesuffix(".zarr") or "plate"
+        found = _documents({**attributes} | own, of_nodes, name, zarr_format)
         self.places[-1].publish(found, there)
+
+
+def _is_in(key: str, nodes: Collection[str]) -> bool:
+    """Return whether a key lies in one of the nodes of a group, or of a plate."""
+    parts = key.split("/")
+    return parts[0] in nodes or "/".join(parts[:FIELD_DEPTH]) in nodes
 
 
 def _fingerprint(place: Place, node: str) -> list[int]:
@@ -243,31 +250,41 @@ def _fingerprint(place: Place, node: str) -> list[int]:
 
 
 def _documents(
-    attributes: dict[str, Any], of_nodes: Mapping[str, bytes], zarr_format: Literal[2, 3]
+    attributes: dict[str, Any], of_nodes: Mapping[str, bytes], name: str, zarr_format: Literal[2, 3]
 ) -> dict[str, bytes]:
     """Return the documents of a group, given those of its nodes.
 
-    OME-Zarr images are listed as a series, in the layout of bioformats2raw.
+    OME-Zarr images are listed as a series, in the layout of bioformats2raw, or as fields of the
+    wells of a plate.
     """
     import zarr
     from zarr.buffer import default_buffer_prototype
 
     contents: dict[str, Any] = {}
     store: Any = zarr.storage.MemoryStore(contents)
-    series = [node for node in attributes[MARK]["datasets"] if _is_image(of_nodes, node)]
-    if series:
-        told: list[dict[str, Any]] = [{"bioformats2raw.layout": 3}, {"series": series}]
-        if zarr_format == 3:
-            told = [{"ome": {"version": VERSIONS[zarr_format], **one}} for one in told]
-        attributes = attributes | told[0]
-    zarr.create_group(store, attributes=json_value(attributes), zarr_format=zarr_format)
-    if series:
-        zarr.create_group(store, path=SERIES, attributes=told[1], zarr_format=zarr_format)
+    images = [node for node in attributes[MARK]["datasets"] if _is_image(of_nodes, node)]
+    groups: dict[str, dict[str, Any]] = {"": {}}
+    if images and is_plate(images):
+        groups = groups_of_plate(images, name)
+    elif images:
+        groups = {"": {"bioformats2raw.layout": 3}, SERIES: {"series": images}}
+    for path, told in groups.items():
+        of_group = _with_version(told, zarr_format) | (json_value(attributes) if not path else {})
+        zarr.create_group(store, path=path, attributes=of_group, zarr_format=zarr_format)
     own = {*contents}
     of_bytes = default_buffer_prototype().buffer.from_bytes
     contents |= {key: of_bytes(data) for key, data in of_nodes.items()}
     consolidate(store)
     return {key: contents[key].to_bytes() for key in contents if key in own or key not in of_nodes}
+
+
+def _with_version(told: Mapping[str, Any], zarr_format: Literal[2, 3]) -> dict[str, Any]:
+    """Return attributes of OME-Zarr as a version of zarr stores them."""
+    version = VERSIONS[zarr_format]
+    if zarr_format == 3:
+        return {"ome": {"version": version, **told}} if told else {}
+    of_plates = ("plate", "well")
+    return {key: {"version": version, **x} if key in of_plates else x for key, x in told.items()}
 
 
 def _is_image(documents: Mapping[str, bytes], node: str) -> bool:

@@ -64,10 +64,9 @@ class GroupPictures(NamedTuple):
 
 def pictures_in(folder: StoreFolder, document: Mapping[str, Any]) -> GroupPictures:
     """Return the images that a group lists; none if it is an image or another group."""
-    exported = _exported(document)
-    if exported:
+    told, exported = ome_in(document), _exported(document)
+    if exported and "plate" not in told:
         return GroupPictures(exported, EXPORTED)
-    told = ome_in(document)
     if "bioformats2raw.layout" in told:
         paths = _series(folder)
         return GroupPictures(
