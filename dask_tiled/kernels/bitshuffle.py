@@ -45,8 +45,8 @@ def _join(typingctx, pixel, out, at, src, start, width, planes, count, groups):
             for total in sums:
                 builder.store(ir.Constant(row, [0] * lanes), total)
             first = builder.mul(group.index, number(AT_ONCE * lanes // 8))
-            with cgutils.for_range(builder, args[7]) as some:
-                plane = builder.load(builder.gep(numbers, [some.index]))
+            with cgutils.for_range(builder, args[7]) as entry:
+                plane = builder.load(builder.gep(numbers, [entry.index]))
                 place = builder.add(args[4], builder.add(builder.mul(plane, args[5]), first))
                 value = bit_of(builder, row, plane)
                 for k, total in enumerate(sums):
@@ -55,8 +55,8 @@ def _join(typingctx, pixel, out, at, src, start, width, planes, count, groups):
                     mask = builder.bitcast(
                         builder.load(word, align=1), ir.VectorType(ir.IntType(1), lanes)
                     )
-                    found = builder.and_(builder.sext(mask, row), value)
-                    builder.store(builder.or_(builder.load(total), found), total)
+                    set_bits = builder.and_(builder.sext(mask, row), value)
+                    builder.store(builder.or_(builder.load(total), set_bits), total)
             size = REGISTER_BITS // 8
             place = builder.add(args[2], builder.mul(group.index, number(AT_ONCE * size)))
             for k, total in enumerate(sums):
@@ -71,15 +71,15 @@ def _join(typingctx, pixel, out, at, src, start, width, planes, count, groups):
 @inner
 def _is_zero(src, at, count):
     """Return whether ``count`` bytes are all zero."""
-    words, found = count // 8, np.uint64(0)
+    words, bits = count // 8, np.uint64(0)
     for first in range(0, words, 16):
         for k in range(first, min(first + 16, words)):
-            found |= little64(src, at + 8 * k)
-        if found:
+            bits |= little64(src, at + 8 * k)
+        if bits:
             return False
     for k in range(8 * words, count):
-        found |= np.uint64(byte(src, at + k))
-    return found == 0
+        bits |= np.uint64(byte(src, at + k))
+    return bits == 0
 
 
 @inner
@@ -107,18 +107,18 @@ def unshuffle(src, start, count, out, at, itemsize, planes):
     """Join the bit planes of ``count`` pixels, a multiple of 8."""
     width, first = count // 8, np.int64(0)
     if itemsize in (1, 2, 4):
-        found = 0
+        nonzero = 0
         for plane in range(8 * itemsize):
             if not _is_zero(src, start + plane * width, width):
-                planes[found] = plane
-                found += 1
+                planes[nonzero] = plane
+                nonzero += 1
         groups = width * 8 * itemsize // (AT_ONCE * REGISTER_BITS // 8)
         if itemsize == 1:
-            _join(np.uint8(0), out, at, src, start, width, planes, found, groups)
+            _join(np.uint8(0), out, at, src, start, width, planes, nonzero, groups)
         elif itemsize == 2:
-            _join(np.uint16(0), out, at, src, start, width, planes, found, groups)
+            _join(np.uint16(0), out, at, src, start, width, planes, nonzero, groups)
         else:
-            _join(np.uint32(0), out, at, src, start, width, planes, found, groups)
+            _join(np.uint32(0), out, at, src, start, width, planes, nonzero, groups)
         first = groups * (AT_ONCE * REGISTER_BITS // 8) // (8 * itemsize)
     _columns(src, start, width, first, out, at, itemsize)
 
@@ -145,16 +145,16 @@ def _chunk(src, at, stop, itemsize, block, out, to, nbytes, scratch, planes):
     if block < 8 or block % 8 or nbytes % itemsize or (stop - at < nbytes and not packed):
         return False
     for first in range(0, whole, block):
-        some = min(block, whole - first)
+        pixels = min(block, whole - first)
         place = to + first * itemsize
         if packed:
-            at = _packed_block(src, at, stop, scratch, some * itemsize)
+            at = _packed_block(src, at, stop, scratch, pixels * itemsize)
             if at < 0:
                 return False
-            unshuffle(scratch, 0, some, out, place, itemsize, planes)
+            unshuffle(scratch, 0, pixels, out, place, itemsize, planes)
         else:
-            unshuffle(src, at, some, out, place, itemsize, planes)
-            at += some * itemsize
+            unshuffle(src, at, pixels, out, place, itemsize, planes)
+            at += pixels * itemsize
     rest = (count - whole) * itemsize
     if stop - at < rest:
         return False

@@ -49,14 +49,14 @@ def add_channels(data, places, sizes, starts, first, rows, words, channels, out)
     """
     stops, last = np.empty(sizes.max() // 2 + 1, np.int64), rows.size - 1
     for k in range(places.size):
-        at, length, found = places[k], sizes[k] // 2, np.int64(0)
+        at, length, ends = places[k], sizes[k] // 2, np.int64(0)
         wrong = are_unknown(data, at, sizes[k], channels)
         for i in range(length):
-            stops[np.uint64(found)] = i
-            found += little16(data, at + 2 * i) == NEXT_PIXEL
-        stops[found] = length
+            stops[np.uint64(ends)] = i
+            ends += little16(data, at + 2 * i) == NEXT_PIXEL
+        stops[ends] = length
         begin = np.int64(0)
-        for pixel in range(found + 1):
+        for pixel in range(ends + 1):
             row = rows[min(starts[k] - first + pixel, last)]
             if row >= 0:
                 for i in range(begin, stops[pixel]):
@@ -72,16 +72,16 @@ def add_pixels(data, places, sizes, starts, first, rows, words, channels, out):
     """Add the channels of each pixel like :func:`add_channels`, if all columns are 0."""
     totals, last = np.empty(sizes.max() // 2 + 1, np.int64), rows.size - 1
     for k in range(places.size):
-        at, found, total = places[k], np.int64(0), np.int64(0)
+        at, ends, total = places[k], np.int64(0), np.int64(0)
         wrong = are_unknown(data, at, sizes[k], channels)
         for i in range(sizes[k] // 2):
             word = little16(data, at + 2 * i)
-            totals[np.uint64(found)] = total
+            totals[np.uint64(ends)] = total
             total += words[np.uint64(word)] + 1
-            found += word == NEXT_PIXEL
-        totals[found] = total
+            ends += word == NEXT_PIXEL
+        totals[ends] = total
         before = np.int64(0)
-        for pixel in range(found + 1):
+        for pixel in range(ends + 1):
             row = rows[min(starts[k] - first + pixel, last)]
             if row >= 0:
                 wrong |= count(out, row, totals[pixel] - before)

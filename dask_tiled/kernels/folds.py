@@ -165,10 +165,10 @@ def _count_row(row, limit, reverse):
     pixels = smaller(step, PART_BYTES // row.itemsize)
     for start in range(0, row.size, pixels):
         _fetch_ahead(row, start * row.itemsize)
-        part, found = row[start : start + pixels], kind(0)
+        part, above = row[start : start + pixels], kind(0)
         for j in range(part.size):
-            found = kind(found + kind(_pixel(part[j], reverse) > limit))
-        total += found
+            above = kind(above + kind(_pixel(part[j], reverse) > limit))
+        total += above
     return total
 
 
@@ -227,8 +227,8 @@ def _sum_pixels(reverse):
                             part[j] += _pixel(a[j], reverse)
                         continue
                     for j in range(part.size):
-                        some = part[j] + _pixel(a[j], reverse) + _pixel(b[j], reverse)
-                        part[j] = some + _pixel(c[j], reverse) + _pixel(d[j], reverse)
+                        total = part[j] + _pixel(a[j], reverse) + _pixel(b[j], reverse)
+                        part[j] = total + _pixel(c[j], reverse) + _pixel(d[j], reverse)
             start = stop
 
     return fold
@@ -301,13 +301,13 @@ def _extreme_frames(least, reverse):
 
     def fold(data, offsets, width, rows, first, pixels, results, weights):
         for i in range(offsets.size):
-            row, found = _run(data, offsets[i], 0, width, pixels), results[rows[i], 0]
+            row, extreme = _run(data, offsets[i], 0, width, pixels), results[rows[i], 0]
             for start in range(0, width, PART_BYTES // row.itemsize):
                 _fetch_ahead(row, start * row.itemsize)
                 part = row[start : start + PART_BYTES // row.itemsize]
                 for j in range(part.size):
-                    found = _extreme(_pixel(part[j], reverse), found, least)
-            results[rows[i], 0] = found
+                    extreme = _extreme(_pixel(part[j], reverse), extreme, least)
+            results[rows[i], 0] = extreme
 
     return fold
 
@@ -326,9 +326,9 @@ def _extreme_pixels(least, reverse):
                     a, b, c, d, count = _four(data, offsets, i, stop, low, high, pixels)
                     i += count
                     for j in range(part.size):
-                        x = _extreme(_pixel(a[j], reverse), _pixel(b[j], reverse), least)
-                        y = _extreme(_pixel(c[j], reverse), _pixel(d[j], reverse), least)
-                        part[j] = _extreme(_extreme(x, y, least), part[j], least)
+                        ab = _extreme(_pixel(a[j], reverse), _pixel(b[j], reverse), least)
+                        cd = _extreme(_pixel(c[j], reverse), _pixel(d[j], reverse), least)
+                        part[j] = _extreme(_extreme(ab, cd, least), part[j], least)
             start = stop
 
     return fold
@@ -354,15 +354,15 @@ def _factor(typingctx, value, weight):
 @inlined
 def _dot_4_by_1(p, q, r, s, a, reverse):
     """Return the dot products of four frames and one mask: memory serves several streams faster."""
-    one = a.dtype.type(0)
-    zero = _factor(one, one)
+    like = a.dtype.type(0)
+    zero = _factor(like, like)
     ps, qs, rs, ss = zero, zero, zero, zero
     for j in range(p.size):
-        weight = _factor(a[j], one)
-        ps = _factor(ps + _factor(_pixel(p[j], reverse), one) * weight, one)
-        qs = _factor(qs + _factor(_pixel(q[j], reverse), one) * weight, one)
-        rs = _factor(rs + _factor(_pixel(r[j], reverse), one) * weight, one)
-        ss = _factor(ss + _factor(_pixel(s[j], reverse), one) * weight, one)
+        weight = _factor(a[j], like)
+        ps = _factor(ps + _factor(_pixel(p[j], reverse), like) * weight, like)
+        qs = _factor(qs + _factor(_pixel(q[j], reverse), like) * weight, like)
+        rs = _factor(rs + _factor(_pixel(r[j], reverse), like) * weight, like)
+        ss = _factor(ss + _factor(_pixel(s[j], reverse), like) * weight, like)
     return ps, qs, rs, ss
 
 
@@ -414,11 +414,11 @@ def _dots_frames(reverse):
                         k, at = stop, 0
                     for m in range(0, masks, MASKS):
                         # Frames to prefetch: two with each few masks
-                        one = k + FRAMES * m // masks
-                        two = k + FRAMES * (2 * m + MASKS) // (2 * masks)
+                        sooner = k + FRAMES * m // masks
+                        later = k + FRAMES * (2 * m + MASKS) // (2 * masks)
                         ahead = (
-                            offsets[smaller(one, frames - 1)] + at * size,
-                            offsets[smaller(two, frames - 1)] + at * size,
+                            offsets[smaller(sooner, frames - 1)] + at * size,
+                            offsets[smaller(later, frames - 1)] + at * size,
                         )
                         multiply(
                             sums,

@@ -143,7 +143,7 @@ def fold_units(
         if not are_there(request, src, offsets, first, first + depth, here):
             return
         frames = smaller(depth, offsets.size - first)
-        some = rows[first : first + frames]
+        frame_rows = rows[first : first + frames]
         for r in range(0, starts.size, group):
             runs = smaller(group, starts.size - r)
             places, dests = all_places[: frames * runs], all_dests[: frames * runs]
@@ -166,7 +166,7 @@ def fold_units(
                     for line in range(at, at + units * nbytes, LINE_BYTES):
                         fetch(src, line)
                 tile, at = all_frames[:frames], firsts[r] + unit * pixels
-                call_fold(fold, scratch, tile, width, some, at)
+                call_fold(fold, scratch, tile, width, frame_rows, at)
 
 
 def fold_in_place(fold, request, src, offsets, rows, starts, firsts, width, depth):
@@ -178,9 +178,9 @@ def fold_in_place(fold, request, src, offsets, rows, starts, firsts, width, dept
     for first in range(request[DONE], offsets.size, depth):
         if not are_there(request, src, offsets, first, first + depth, here):
             return
-        some, which = here[first : first + depth], rows[first : first + depth]
+        frame_places, frame_rows = here[first : first + depth], rows[first : first + depth]
         for r in range(starts.size):
-            call_fold(fold, src, some + starts[r], width, which, firsts[r])
+            call_fold(fold, src, frame_places + starts[r], width, frame_rows, firsts[r])
 
 
 def fold_each(data, offsets, width, rows, first, pixels, results, weights):
@@ -209,10 +209,10 @@ def add_packed(request, src, offsets, rows, starts, step, firsts, count, nbytes,
     for first in range(request[DONE], offsets.size, depth):
         if not are_there(request, src, offsets, first, first + depth, here):
             return
-        some = here[first : first + depth]
+        frame_places = here[first : first + depth]
         for r in range(starts.size):
             place = firsts[r]
             for k in range(count):
                 for i in range(nbytes // 24):
-                    add_nibbles(sums, place, src, some, starts[r] + k * step + 24 * i)
+                    add_nibbles(sums, place, src, frame_places, starts[r] + k * step + 24 * i)
                     place += 16

@@ -101,14 +101,14 @@ def halve_long(pixels, out, step_z, step_y, sums):
 def halve_modes(pixels, out, step_z, step_y, sums):
     """Set ``out`` to the most frequent integers, the first of equals; ``sums`` is not used."""
     depth, height, width = pixels.shape[1:]
-    some = np.empty(8, pixels.dtype)
+    window = np.empty(8, pixels.dtype)
     for f, z, y in np.ndindex(out.shape[:3]):
         for x in range(out.shape[3]):
             count = 0
             for k in range(z * step_z, min((z + 1) * step_z, depth)):
                 for i in range(y * step_y, min((y + 1) * step_y, height)):
                     for j in range(2 * x, min(2 * x + 2, width)):
-                        some[count] = pixels[f, k, i, j]
+                        window[count] = pixels[f, k, i, j]
                         count += 1
             most = 0
             for n in range(count):
@@ -116,10 +116,10 @@ def halve_modes(pixels, out, step_z, step_y, sums):
                     break  # no later pixel is more frequent
                 times = 0
                 for m in range(n, count):
-                    times += some[m] == some[n]
+                    times += window[m] == window[n]
                 if times > most:
                     most = times
-                    out[f, z, y, x] = some[n]
+                    out[f, z, y, x] = window[n]
 
 
 @cache

@@ -46,9 +46,9 @@ def _repeat(out, at, back, count):
     if count > LONG:  # double the size of each copy
         start = at - back
         while at < stop:
-            some = min(at - start, stop - at)
-            move(out, at, out, start, some)
-            at += some
+            length = min(at - start, stop - at)
+            move(out, at, out, start, length)
+            at += length
         return
     if back < 8:
         word = little64(out, at - back) & (np.uint64(-1) >> np.uint64(64 - 8 * back))

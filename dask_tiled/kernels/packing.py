@@ -51,8 +51,8 @@ LAST_LITERALS, LAST_MATCH, FARTHEST = 5, 12, 65535
 
 
 @intrinsic
-def _shuffle(typingctx, src, at, groups, itemsize, out, width, planes, found):
-    """Store ``found`` bit planes of groups of pixels; the inverse of bitshuffle's ``_join``.
+def _shuffle(typingctx, src, at, groups, itemsize, out, width, planes, count):
+    """Store ``count`` bit planes of groups of pixels; the inverse of bitshuffle's ``_join``.
 
     A plane is ``width`` bytes, and ``planes`` lists their numbers.
     """
@@ -62,13 +62,13 @@ def _shuffle(typingctx, src, at, groups, itemsize, out, width, planes, found):
         source, target, numbers = (
             context.make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 4, 6)
         )
-        _, at, groups, size, _, width, _, found = args
+        _, at, groups, size, _, width, _, count = args
         for nbytes in (1, 2, 4, 8):
             lanes = REGISTER_BYTES // nbytes
             row = ir.VectorType(ir.IntType(8 * nbytes), lanes)
             with (
                 builder.if_then(builder.icmp_signed("==", size, number(nbytes))),
-                cgutils.for_range_slice(builder, number(0), found, number(PLANES)) as (k, _),
+                cgutils.for_range_slice(builder, number(0), count, number(PLANES)) as (k, _),
                 cgutils.for_range(builder, groups) as group,
             ):
                 first = builder.add(at, builder.mul(group.index, number(GROUP)))
@@ -76,12 +76,12 @@ def _shuffle(typingctx, src, at, groups, itemsize, out, width, planes, found):
                 words = (builder.gep(source, [place]) for place in places)
                 rows = [builder.load(builder.bitcast(x, row.as_pointer()), align=1) for x in words]
                 column = builder.mul(group.index, number(AT_ONCE * lanes // 8))
-                left = builder.sub(found, k)
+                left = builder.sub(count, k)
                 fewer = builder.icmp_signed("<", left, number(PLANES))
                 with cgutils.for_range(
                     builder, builder.select(fewer, left, number(PLANES))
-                ) as some:
-                    plane = builder.load(builder.gep(numbers, [builder.add(k, some.index)]))
+                ) as entry:
+                    plane = builder.load(builder.gep(numbers, [builder.add(k, entry.index)]))
                     place = builder.add(column, builder.mul(plane, width))
                     _store_plane(builder, rows, plane, target, place)
         return context.get_dummy_value()
@@ -189,25 +189,25 @@ def _matches(src, begin, stop, end, first, base, stride, table, out, to):
 
 
 @inner
-def _packed(src, size, found, planes, width, base, stride, table, out, to):
+def _packed(src, size, count, planes, width, base, stride, table, out, to):
     """Encode a block of bit planes; unlisted ones are zero and not stored in ``src``.
 
     Return the end of the output.
     """
-    first, at, one, some = np.int64(0), np.int64(0), np.int64(1), 0
+    first, at, back, k = np.int64(0), np.int64(0), np.int64(1), 0
     while at < size:
         stop = at
-        while some < found and planes[some] * width == stop:  # search adjacent planes together
+        while k < count and planes[k] * width == stop:  # search adjacent planes together
             stop += width
-            some += 1
+            k += 1
         to, first = _matches(src, at, stop, size, first, base, stride, table, out, to)
         at = stop
-        stop = planes[some] * width if some < found else size
+        stop = planes[k] * width if k < count else size
         if at < stop:
             src[at] = 0
             rest = LAST_LITERALS if stop == size else 0
             fill(src, stop - rest, rest, np.uint8(0))
-            to = _sequence(src, first, at + 1, one, stop - at - 1 - rest, out, to)
+            to = _sequence(src, first, at + 1, back, stop - at - 1 - rest, out, to)
             at, first = stop, stop - rest
     literals = size - first
     out[to] = smaller(literals, 15) << 4
@@ -253,21 +253,21 @@ def pack(src, itemsize, lanes, stride, size, tail, planes, table, scratch, out):
             bits = np.uint64(0)  # of all pixels
             for k in range(at, at + nbytes, 8):
                 bits |= little64(src, k)
-            found, zeros, width = np.int64(0), np.int64(64), count // 8
+            nonzero, zeros, width = np.int64(0), np.int64(64), count // 8
             for plane in range(8 * itemsize):
                 if bits & lanes << np.uint64(plane):
-                    planes[found] = plane
-                    found += 1
+                    planes[nonzero] = plane
+                    nonzero += 1
                 else:
                     zeros -= 1
                     planes[zeros] = plane
             groups = nbytes // GROUP
             left = width - groups * (GROUP // 8 // itemsize)
-            _shuffle(src, at, groups, itemsize, scratch, width, planes, found)
-            for k in range(found):
+            _shuffle(src, at, groups, itemsize, scratch, width, planes, nonzero)
+            for k in range(nonzero):
                 move(scratch, (planes[k] + 1) * width - left, tail, planes[k] * left, left)
             if width > LAST_MATCH:
-                end = _packed(scratch, nbytes, found, planes, width, at, stride, table, out, to)
+                end = _packed(scratch, nbytes, nonzero, planes, width, at, stride, table, out, to)
             if end >= to + nbytes:  # LZ4 makes it no smaller: store it uncompressed
                 end = to + nbytes
                 for k in range(zeros, 64):

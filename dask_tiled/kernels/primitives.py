@@ -49,10 +49,10 @@ def _truncate(wide, upper):
         kind, real = converted.dtype.type, pixels.dtype.type
         low, high = real(-limit - 1), real(limit)
         for k in range(n):
-            x = pixels[k]
-            above = upper and x >= high
-            x = x - high if above else x
-            number = wide(x) if (low < x) & (x < high) else least
+            pixel = pixels[k]
+            above = upper and pixel >= high
+            pixel = pixel - high if above else pixel
+            number = wide(pixel) if (low < pixel) & (pixel < high) else least
             converted[k] = kind(number ^ least if above else number)
 
     return primitive
@@ -247,12 +247,12 @@ def bins(a, b, c, out, n):
     edges, counts = carray(c, number + 1), carray(out, number)
     first, last = edges[0], edges[number]
     for k in range(n):
-        x = np.float64(pixels[k])
-        if first <= x <= last:
-            i = min(int((x - first) * scale), number - 1)
-            while x < edges[i]:
+        pixel = np.float64(pixels[k])
+        if first <= pixel <= last:
+            i = min(int((pixel - first) * scale), number - 1)
+            while pixel < edges[i]:
                 i -= 1
-            while i < number - 1 and x >= edges[i + 1]:
+            while i < number - 1 and pixel >= edges[i + 1]:
                 i += 1
             counts[i] += 1
 
@@ -307,45 +307,45 @@ def _keep_each(pixels, place, best, places, least):
 def _keep_one(pixels, places, best, place, least):
     if places[0] < place[0]:  # the first pixels of a row
         best[0], place[0] = pixels[0], places[0]
-    found, at = best[0], place[0]
+    extreme, at = best[0], place[0]
     for start in range(0, pixels.size, SOME):
-        some = pixels[start : start + SOME]
-        if _go_beyond(some, found, least):
-            for k in range(some.size):
-                if found == found and _is_beyond(some[k], found, least):  # noqa: PLR0124
-                    found, at = some[k], places[start + k]
-    best[0], place[0] = found, at
+        part = pixels[start : start + SOME]
+        if _go_beyond(part, extreme, least):
+            for k in range(part.size):
+                if extreme == extreme and _is_beyond(part[k], extreme, least):  # noqa: PLR0124
+                    extreme, at = part[k], places[start + k]
+    best[0], place[0] = extreme, at
 
 
 @inner
 def _keep_whole(pixels, places, best, place, least):
     if places[0] < place[0]:  # the first pixels of a row
         best[0], place[0] = pixels[0], places[0]
-    found = best[0]
+    extreme = best[0]
     for k in range(pixels.size):
-        x = pixels[k]
-        found = x if (x < found if least else x > found) else found
-    if found != best[0]:
+        pixel = pixels[k]
+        extreme = pixel if (pixel < extreme if least else pixel > extreme) else extreme
+    if extreme != best[0]:
         first = np.uint16(pixels.size)
         for k in range(pixels.size):
-            at = np.uint16(k) if pixels[k] == found else np.uint16(pixels.size)
+            at = np.uint16(k) if pixels[k] == extreme else np.uint16(pixels.size)
             first = min(first, at)
-        best[0], place[0] = found, places[first]
+        best[0], place[0] = extreme, places[first]
 
 
 @inner
-def _go_beyond(pixels, found, least):
+def _go_beyond(pixels, extreme, least):
     """Return whether any pixel is beyond the extreme found so far; vectorised."""
     beyond = False
     for k in range(pixels.size):
-        beyond |= _is_beyond(pixels[k], found, least)
+        beyond |= _is_beyond(pixels[k], extreme, least)
     return beyond
 
 
 @inner
-def _is_beyond(x, found, least):
+def _is_beyond(pixel, extreme, least):
     """Return whether a pixel is less or greater than the extreme, or NaN."""
-    return not (x >= found if least else x <= found)
+    return not (pixel >= extreme if least else pixel <= extreme)
 
 
 @intrinsic

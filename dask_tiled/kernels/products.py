@@ -84,14 +84,16 @@ def _lane_sums(builder, vectors):
     while lanes > 1:
         lanes //= 2
         low = [2 * lanes * k + j for k in range(size // lanes) for j in range(lanes)]
-        parts = [ir.Constant(ir.VectorType(LANE, size), [k + x for k in low]) for x in (0, lanes)]
+        parts = [
+            ir.Constant(ir.VectorType(LANE, size), [k + shift for k in low]) for shift in (0, lanes)
+        ]
         vectors += vectors[-1:] * (len(vectors) % 2)
         pairs = zip(vectors[::2], vectors[1::2], strict=True)
         vectors = [
             _plus(builder, *(builder.shuffle_vector(a, b, part) for part in parts))
             for a, b in pairs
         ]
-    sums = [builder.extract_element(x, LANE(k)) for x in vectors for k in range(size)]
+    sums = [builder.extract_element(vector, LANE(k)) for vector in vectors for k in range(size)]
     return sums[:count]
 
 
@@ -161,9 +163,9 @@ def multiply(
                     values = [_call(builder, "bswap", value) for value in values]
                 values = [_converted(builder, value, these, pixel) for value in values]
                 for k, row in enumerate(rows):
-                    one = _converted(builder, _vector(builder, row, j, lanes), these, weight)
+                    factors = _converted(builder, _vector(builder, row, j, lanes), these, weight)
                     for value, sum_at in zip(values, places[k::MASKS], strict=True):
-                        added = _plus_product(builder, builder.load(sum_at), value, one)
+                        added = _plus_product(builder, builder.load(sum_at), value, factors)
                         builder.store(added, sum_at)
             done, totals = end, _lane_sums(builder, [builder.load(place) for place in places])
         for k, total in enumerate(totals):

@@ -105,14 +105,14 @@ def add_scan(data, places, sizes, starts, states, shift, first, rows, words, by_
     """
     stops = np.empty(sizes.max() // 2 + 1, np.int64)
     for k in range(places.size):
-        at, length, found = places[k], sizes[k] // 2, np.int64(0)
+        at, length, ends = places[k], sizes[k] // 2, np.int64(0)
         y, x = (states[k] >> BITS) >> shift, (states[k] & (STEPS - 1)) >> shift
         corner, begin, wrong = starts[k] - first - (y << (BITS - shift)), np.int64(0), False
         for i in range(length):  # words that are no counts, found without a branch
-            stops[np.uint64(found)] = i
-            found += _kind(data, at + 2 * i) != COUNT
-        stops[found] = length
-        for stop in stops[: found + 1]:
+            stops[np.uint64(ends)] = i
+            ends += _kind(data, at + 2 * i) != COUNT
+        stops[ends] = length
+        for stop in stops[: ends + 1]:
             pixel, row = corner + (y << (BITS - shift)) + x, np.int64(-1)
             if 0 <= pixel < rows.size:
                 row = rows[pixel]

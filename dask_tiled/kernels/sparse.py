@@ -24,14 +24,14 @@ def weighted_sums(frames, places, masks, weights, sums):
     whole = count - count % AT_ONCE
     totals = np.zeros((sums.shape[1], AT_ONCE))
     for f in range(0, whole, AT_ONCE):
-        one, two, three, four = frames[f], frames[f + 1], frames[f + 2], frames[f + 3]
+        a, b, c, d = frames[f], frames[f + 1], frames[f + 2], frames[f + 3]
         totals[...] = 0.0
         for k in range(places.size):
             place, mask, weight = np.uint64(places[k]), np.uint64(masks[k]), weights[k]
-            totals[mask, 0] += one[place] * weight
-            totals[mask, 1] += two[place] * weight
-            totals[mask, 2] += three[place] * weight
-            totals[mask, 3] += four[place] * weight
+            totals[mask, 0] += a[place] * weight
+            totals[mask, 1] += b[place] * weight
+            totals[mask, 2] += c[place] * weight
+            totals[mask, 3] += d[place] * weight
         sums[f : f + AT_ONCE] = totals.T
     sums[whole:] = 0.0
     for f in range(whole, count):

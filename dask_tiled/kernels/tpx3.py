@@ -188,7 +188,7 @@ def decode_hits(src, time, wide, hits):
     hits : array of records
         Output: time, y, x, tot and chip.
     """
-    count, k, found, left = src.size // 8, np.int64(0), np.int64(0), np.int64(0)
+    count, k, decoded, left = src.size // 8, np.int64(0), np.int64(0), np.int64(0)
     state = np.full(STATE, -1, np.int64)
     chip = x0 = y0 = np.int64(0)
     direction = np.int64(1)
@@ -209,23 +209,23 @@ def decode_hits(src, time, wide, hits):
             k += 1
             kind = _bits(word, 60, 4)
             if kind == HIT:
-                if found == hits.size:
+                if decoded == hits.size:
                     return np.int64(-1)
                 time = _near(_hit_time(word), time, HIT_BITS)
                 address = _bits(word, 44, 16)
-                hit = hits[found]
+                hit = hits[decoded]
                 hit.time = time
                 hit.y = y0 + direction * (((address >> 1) & 0xFC) + (address & 3))
                 hit.x = x0 + direction * (((address >> 8) & 0xFE) + ((address >> 2) & 1))
                 hit.tot = _bits(word, 20, 10)
                 hit.chip = chip
-                found += 1
+                decoded += 1
             elif kind == EDGE:
                 time = _near(_edge_time(word), time, EDGE_BITS)
             else:
                 beat = _heartbeat(word, chip, state)
                 time = beat if beat >= 0 else time
-    return found
+    return decoded
 
 
 @inner
@@ -276,13 +276,13 @@ def add_hits(hits, marks, per_mark, step, width, with_tot, numbers, places, colu
             continue
         since = np.int64((hit.time - start) / step)
         frame = mark * per_mark + since
-        found = frame - first if together else _last_before(numbers, frame)
-        if since >= per_mark or found < 0 or found >= numbers.size or numbers[found] != frame:
+        entry = frame - first if together else _last_before(numbers, frame)
+        if since >= per_mark or entry < 0 or entry >= numbers.size or numbers[entry] != frame:
             continue
         pixel = np.uint64(hit.y) * np.uint64(width) + np.uint64(hit.x)
         column = np.int64(columns[pixel]) if columns.size else np.int64(pixel) * apart
         if column >= 0:
-            at = np.uint64(places[found] + column)
+            at = np.uint64(places[entry] + column)
             out[at] = np.int64(out[at]) + 1 + with_tot * (np.int64(hit.tot) - 1)
 
 

@@ -75,7 +75,7 @@ def same(axes: Sequence[Axis | None], *, neighbours: bool = False) -> Axis | Non
         return None
     bare = Axis(known[0].name)
     first, *others = [axis for axis in known if axis != bare] or [bare]
-    if all(_are_close(one, first) for one in others):
+    if all(_are_close(other, first) for other in others):
         return first
     if neighbours and len(others) == 1 and abs(first.scale) > 0:
         apart = (others[0].offset - first.offset) / first.scale
@@ -147,10 +147,10 @@ def reshaped_axes(
     view = whole.reshaped(whole.sizes(shape), wanted)
     if view is None:
         return None
-    found: list[Axis | None] = []
+    new_axes: list[Axis | None] = []
     for parts, length in zip(view.shown, wanted, strict=True):
         part = parts[0] if len(parts) == 1 else None
         axis = None if part is None else axes[part.axis]
         outermost = part is not None and part.step * length == shape[part.axis]
-        found.append(axis.binned(part.step) if axis and part and outermost else None)
-    return tuple(found)
+        new_axes.append(axis.binned(part.step) if axis and part and outermost else None)
+    return tuple(new_axes)

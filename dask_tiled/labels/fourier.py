@@ -60,21 +60,21 @@ def transformed(
     axes: Sequence[Axis | None], transform: Transform, before: Sequence[int], after: Sequence[int]
 ) -> list[Axis | None]:
     """Return the axes after a transform, from the lengths before and after."""
-    found = list(axes)
+    new_axes = list(axes)
     for k, (place, length) in enumerate(zip(transform.axes, transform.lengths, strict=True)):
         axis, last = axes[place], k == len(transform.axes) - 1
         if axis is None or transform.kind == PACKED:
-            found[place] = None
+            new_axes[place] = None
             continue
         if transform.kind in SHIFTS:
-            found[place] = _shifted(axis, after[place], inverse=transform.kind == "ifftshift")
+            new_axes[place] = _shifted(axis, after[place], inverse=transform.kind == "ifftshift")
             continue
         halves = transform.kind in ("rfft", "ihfft") and last
         doubles = transform.kind in ("irfft", "hfft") and last
         size = after[place] if doubles or not halves else length or before[place]
         backward = transform.kind in ("ifft", "irfft", "ihfft")
-        found[place] = _reciprocal(axis, size, before[place], backward=backward)
-    return found
+        new_axes[place] = _reciprocal(axis, size, before[place], backward=backward)
+    return new_axes
 
 
 def _reciprocal(axis: Axis, size: int, before: int, *, backward: bool) -> Axis:

@@ -84,22 +84,24 @@ NAMED_BY_CONTENT = re.compile("-[0-9a-f]{32}$")
 
 def labels_in(graph: HighLevelGraph) -> dict[str, Noted]:
     """Return the axes and units of the arrays of a graph, by layer name."""
-    found: dict[str, Noted] = {}
+    by_layer: dict[str, Noted] = {}
     try:
         for name, tree in trees_of(graph).items():
             kept = None if tree.inner else _persisted.get(name)
             if kept is not None and kept.chunks == tree.chunks:
-                found[name] = kept
+                by_layer[name] = kept
                 continue
-            axes = None if tree.chunks is None else _axes_of(tree, found)
+            axes = None if tree.chunks is None else _axes_of(tree, by_layer)
             fits = axes is not None and len(axes) == len(tree.chunks or ())
-            of = tuple(_read_by(tree, found))
-            found[name] = Noted(axes if fits else None, _units_of(tree, found), of, tree.chunks)
+            of = tuple(_read_by(tree, by_layer))
+            by_layer[name] = Noted(
+                axes if fits else None, _units_of(tree, by_layer), of, tree.chunks
+            )
     except Exception as error:  # noqa: BLE001 - any error of a changed dask
         dask_is = f"dask {version('dask')}"
         warn_once(f"the axes of an array of {dask_is} are unknown: {error!r}", RuntimeWarning)
         return {}
-    return found
+    return by_layer
 
 
 def keep_labels(graph: HighLevelGraph, name: str) -> None:
@@ -128,13 +130,13 @@ def _units_of(tree: Tree, known: Mapping[str, Noted]) -> str:
     """Return the unit of a layer: that of its inputs, if its function keeps units."""
     if isinstance(tree, Labelled):
         return tree.units
-    found = {known[x.name].units for x in tree.inner}
+    units = {known[x.name].units for x in tree.inner}
     keeps = isinstance(tree, Rearranged | Join | Bin | Combine) or (
         tree.keeps_axes
         if isinstance(tree, Opaque)
         else isinstance(tree, Call | MappedChunks | Reduce) and _same_units(tree)
     )
-    return found.pop() if keeps and len(found) == 1 else ""
+    return units.pop() if keeps and len(units) == 1 else ""
 
 
 def _same_units(tree: Call | MappedChunks | Reduce) -> bool:
@@ -239,12 +241,14 @@ def _mapped(tree: MappedChunks, known: Mapping[str, Noted]) -> Axes | None:  # n
             if {*chunks} != {1}:
                 return None
             gone.add(label)
-    found = _by_labels(tree, tree.labels, arrays, gone, known)
-    if function is slicing.getitem_variadic and found is not None:  # others are masks
+    new_axes = _by_labels(tree, tree.labels, arrays, gone, known)
+    if function is slicing.getitem_variadic and new_axes is not None:  # others are masks
         chosen = {label for _, labels in others for label in labels}
-        pairs = zip(found, tree.labels, strict=True)
-        return tuple(Unplaced(x.name) if x and label in chosen else x for x, label in pairs)
-    return found
+        pairs = zip(new_axes, tree.labels, strict=True)
+        return tuple(
+            Unplaced(axis.name) if axis and label in chosen else axis for axis, label in pairs
+        )
+    return new_axes
 
 
 def _function_of(tree: MappedChunks) -> tuple[Function, Kwargs]:
@@ -287,17 +291,17 @@ def _by_labels(
     if len(output) != len(tree.shape):
         return None
     neighbours = isinstance(tree, Call) and tree.function in (operator.add, operator.sub)
-    found: list[Axis | None] = []
+    new_axes: list[Axis | None] = []
     for label, length in zip(output, tree.shape, strict=True):
         axes = [
             axes[k]
-            for one, labels in inner
-            if (axes := known[one.name].axes) is not None
-            for k, x in enumerate(labels)
-            if x == label and one.shape[k] == length
+            for array, labels in inner
+            if (axes := known[array.name].axes) is not None
+            for k, other in enumerate(labels)
+            if other == label and array.shape[k] == length
         ]
-        found.append(None if label in gone else same(axes, neighbours=neighbours))
-    return tuple(found)
+        new_axes.append(None if label in gone else same(axes, neighbours=neighbours))
+    return tuple(new_axes)
 
 
 def _joined(tree: Join, axes: Sequence[Axes]) -> Axes | None:

@@ -52,8 +52,8 @@ class Reducing:
 
         @wraps(method)
         def reduce(arr: Any, *args: Any, **kwargs: Any) -> da.Array:
-            found = self._reduced(arr, args, kwargs)
-            made: da.Array = method(arr, *args, **kwargs) if found is None else found
+            result = self._reduced(arr, args, kwargs)
+            made: da.Array = method(arr, *args, **kwargs) if result is None else result
             return made
 
         self._reduce = reduce
@@ -162,10 +162,10 @@ def _reduced(
         (part,) = in_fewer_chunks({CHUNKS: part}, {CHUNKS} if shape else ()).values()
     recipes, chunks = Recipes([part.recipe], part.grid), part.chunks + further
     if math.prod(map(len, chunks)) == 1:
-        found: Any
-        (found,) = recipes.make((0,) * len(chunks), None, *operands)
+        state: Any
+        (state,) = recipes.make((0,) * len(chunks), None, *operands)
         count = math.prod(part.grid.shape[axis] for axis in ending.reduction.axes)
-        return finished(ending, count, found)
+        return finished(ending, count, state)
     made = reduced(CHUNKS, recipes, chunks, *operands)
     ends = [*ending.tasks(RESULT, CHUNKS, chunks, made)]
     if not shape:

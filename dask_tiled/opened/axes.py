@@ -34,8 +34,8 @@ def shown_of(arr: da.Array) -> ArrayAxes:
 
     Functions of chunks keep the axes if they keep the shape. Unknown axes are None.
     """
-    found = labels_in(arr.dask) if isinstance(arr.dask, HighLevelGraph) else {}
-    labels = found.get(arr.name)
+    by_layer = labels_in(arr.dask) if isinstance(arr.dask, HighLevelGraph) else {}
+    labels = by_layer.get(arr.name)
     if labels is None:
         return ArrayAxes((None,) * arr.ndim, ())
     axes = labels.axes or (None,) * arr.ndim
@@ -64,14 +64,14 @@ def labelled(arr: da.Array, axes: Sequence[Axis | None], units: str = "") -> da.
     DatasetError
         There are more or fewer axes than ``arr`` has, or more or fewer labels than positions.
     """
-    found = tuple(axes)
-    if len(found) != arr.ndim:
+    new_axes = tuple(axes)
+    if len(new_axes) != arr.ndim:
         raise DatasetError(
             "the number of axes does not match the array",
             expected=f"{arr.ndim} axes",
-            found=len(found),
+            found=len(new_axes),
         )
-    for axis, length in zip(found, arr.shape, strict=True):
+    for axis, length in zip(new_axes, arr.shape, strict=True):
         if axis is not None and axis.labels and len(axis.labels) != length:
             raise DatasetError(
                 f"the number of labels of the axis {axis.name} does not match the array",
@@ -79,9 +79,9 @@ def labelled(arr: da.Array, axes: Sequence[Axis | None], units: str = "") -> da.
                 found=len(axis.labels),
             )
     if isinstance(arr, TiledArray) and arr.description is not None and not units:
-        named = tuple(axis for axis in found if axis is not None)
+        named = tuple(axis for axis in new_axes if axis is not None)
         if len(named) == arr.ndim:
             return arr.with_axes(named)
     if not isinstance(arr.dask, HighLevelGraph):  # an array expression
         return arr
-    return with_labels(arr, Labelling(found, units))
+    return with_labels(arr, Labelling(new_axes, units))

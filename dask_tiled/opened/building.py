@@ -41,16 +41,16 @@ def has_tiles() -> bool:
     lacking = missing()
     dask_is = f"dask {version('dask')}"
     if da.array_expr_enabled():
-        found = "array.query-planning is on"
+        reason = "array.query-planning is on"
     elif any(use.without == NO_TILES for use in lacking.values()):
-        found = f"{dask_is} lacks {', '.join(lacking)}"
+        reason = f"{dask_is} lacks {', '.join(lacking)}"
     elif problem := _problem():
-        found = f"{dask_is} cannot compute the graphs of opened arrays: {problem}"
+        reason = f"{dask_is} cannot compute the graphs of opened arrays: {problem}"
     else:
         for name, use in lacking.items():
             warn(f"{dask_is} lacks {name} ({use.use}): {use.without}", RuntimeWarning)
         return True
-    warn(f"{found}: {NO_TILES}, which are computed chunk by chunk", RuntimeWarning)
+    warn(f"{reason}: {NO_TILES}, which are computed chunk by chunk", RuntimeWarning)
     return False
 
 
@@ -72,7 +72,7 @@ def _problem() -> str | None:
         probe._chunks, probe._name, probe._meta = chunks, name, np.empty(0, np.int64)
         probe.dask = symbolic_graph(name, chunks, _Numbers(), Grid.of(chunks), _numbers)  # type: ignore[arg-type]
         # For a scheduler by its name, dask imports distributed.
-        found = probe.compute(scheduler=get_sync).tolist()
+        values = probe.compute(scheduler=get_sync).tolist()
     except Exception as error:  # noqa: BLE001 - any error of an incompatible dask
         return repr(error)
-    return None if found == [0, 1, 2] else f"expected 0, 1, 2, found {found}"
+    return None if values == [0, 1, 2] else f"expected 0, 1, 2, found {values}"

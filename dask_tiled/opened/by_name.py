@@ -25,8 +25,8 @@ def by_axis(axes: Sequence[Axis], wanted: Mapping[str, Any], path: str) -> dict[
         if names.count(name) != 1:
             problem = "several axes have this name" if name in names else "no such axis"
             hint = nearest(name, names) if isinstance(name, str) else None
-            expected, found = f"one of {', '.join(names)}", repr(name)
-            raise DatasetError(problem, path=path, expected=expected, found=found, hint=hint)
+            expected = f"one of {', '.join(names)}"
+            raise DatasetError(problem, path=path, expected=expected, found=repr(name), hint=hint)
     return {names.index(name): value for name, value in wanted.items()}
 
 
@@ -62,7 +62,7 @@ def positions_of(axis: Axis, size: int, wanted: Any, path: str) -> int | slice |
     if isinstance(wanted, slice):
         return _between(axis, size, wanted, path)
     if isinstance(wanted, Iterable) and not isinstance(wanted, str):
-        return [_position(axis, size, one, path) for one in wanted]
+        return [_position(axis, size, value, path) for value in wanted]
     return _position(axis, size, wanted, path)
 
 
@@ -80,14 +80,14 @@ def _position(axis: Axis, size: int, wanted: Any, path: str) -> int:
     points = axis.points(size)
     steps = abs(np.diff(points)) if size > 1 else np.array([abs(axis.scale)])
     away = abs(points - float(wanted))
-    found = int(away.argmin())
+    place = int(away.argmin())
     # Between positions the nearest one is meant; beyond the ends, within half a step.
-    if not away[found] <= steps[max(0, found - 1) : found + 1].max() / 2 * (1 + 1e-9):
+    if not away[place] <= steps[max(0, place - 1) : place + 1].max() / 2 * (1 + 1e-9):
         units = axis.units or axis.coordinate_units
         expected = f"{points.min():g} to {points.max():g} {units}".rstrip()
         problem = f"the axis {axis.name!r} has no such position"
         raise DatasetError(problem, path=path, expected=expected, found=repr(wanted))
-    return found
+    return place
 
 
 def _between(axis: Axis, size: int, wanted: slice, path: str) -> slice:
@@ -110,8 +110,8 @@ def _between(axis: Axis, size: int, wanted: slice, path: str) -> slice:
         inside = np.ones(size, bool)
         inside &= True if start is None else points * sign >= float(start) * sign
         inside &= True if stop is None else points * sign <= float(stop) * sign
-        found = np.flatnonzero(inside)
-        first, last = (int(found[0]), int(found[-1])) if len(found) else (0, -1)
+        places = np.flatnonzero(inside)
+        first, last = (int(places[0]), int(places[-1])) if len(places) else (0, -1)
     if first > last:
         return slice(0, 0, wanted.step)
     if backwards:

@@ -43,18 +43,18 @@ def _unseen() -> Iterator[None]:
 def picked(arr: da.Array, desc: Description, index: object) -> Shown | None:
     """Select frames in any order with NumPy's indices; None for other indices."""
     n = desc.nav_ndim
-    found = nav_index(index, n, arr.ndim)
-    sig = found and basic_cuts(found[1], desc.sig_shape)
-    if found is None or sig is None:
+    indices = nav_index(index, n, arr.ndim)
+    sig = indices and basic_cuts(indices[1], desc.sig_shape)
+    if indices is None or sig is None:
         return None
     try:
-        numbers = _frames(desc)[found[0]]
+        numbers = _frames(desc)[indices[0]]
     except (IndexError, TypeError, ValueError):  # dask reports the error, or supports it
         return None
     if not numbers.size or not numbers.ndim:
         return None
     shown = _of_frames(desc, numbers)
-    axes = _axes_left(desc, found[0])
+    axes = _axes_left(desc, indices[0])
     if axes is not None:
         axes += shown.axes[shown.nav_ndim :]
         shown = replace(shown, axes=axes, metadata=desc.metadata)
@@ -79,15 +79,15 @@ def _axes_left(
     """Return the navigation axes after slices and one list of positions; None if axes mix."""
     lists = [item for item in items if isinstance(item, np.ndarray)]
     whole = [item for item in items if isinstance(item, (int, np.integer))]
-    mixed = len(lists) > 1 or any(one.ndim > 1 for one in lists) or (lists and whole)
+    mixed = len(lists) > 1 or any(places.ndim > 1 for places in lists) or (lists and whole)
     if mixed or len(items) != desc.nav_ndim:
         return None
-    found = list[Axis | None]()
+    axes = list[Axis | None]()
     for item, axis, size in zip(items, desc.axes, desc.nav_shape, strict=False):
         if isinstance(item, (int, np.integer)):
             continue
-        found.append(as_axis(at_places(axis, np.arange(size)[item])))
-    return tuple(axis for axis in found if axis is not None)
+        axes.append(as_axis(at_places(axis, np.arange(size)[item])))
+    return tuple(axis for axis in axes if axis is not None)
 
 
 def at_points(
@@ -97,15 +97,15 @@ def at_points(
 
     None for points of dask's ``vindex`` beyond the navigation axes.
     """
-    found = point_index(key, len(chunks))
-    cuts = found and basic_cuts(found.basic, desc.shape)
-    if found is None or cuts is None:
+    index = point_index(key, len(chunks))
+    cuts = index and basic_cuts(index.basic, desc.shape)
+    if index is None or cuts is None:
         return None
-    part, n = desc.cut(cuts), len(found.axes)
-    if max(found.axes) >= part.nav_ndim:
+    part, n = desc.cut(cuts), len(index.axes)
+    if max(index.axes) >= part.nav_ndim:
         return None
     try:
-        numbers = np.moveaxis(_frames(part), found.axes, range(n))[found.points]
+        numbers = np.moveaxis(_frames(part), index.axes, range(n))[index.points]
     except IndexError:
         return None
     if not numbers.size:
@@ -113,8 +113,8 @@ def at_points(
     shape = numbers.shape[: numbers.ndim - part.nav_ndim + n]
     numbers = numbers.reshape(-1, *numbers.shape[len(shape) :])
     cut = [cut_chunks(axis, cut) for axis, cut in zip(chunks, cuts, strict=True) if cut.kept]
-    points = split(len(numbers), math.prod(max(cut[axis]) for axis in found.axes))
-    others = (axis for k, axis in enumerate(cut) if k not in found.axes)
+    points = split(len(numbers), math.prod(max(cut[axis]) for axis in index.axes))
+    others = (axis for k, axis in enumerate(cut) if k not in index.axes)
     shown = _of_frames(part, numbers)
     return (shown, (points, *others)), shape + shown.shape[1:]
 

@@ -164,8 +164,8 @@ def _check_same(old: Description, new: Description, done: int) -> None:
     places = np.arange(done * math.prod(old.nav_shape[1:]), dtype=np.int64)
     same = (old.shape[1:], old.dtype) == (new.shape[1:], new.dtype)
     if same and done <= new.shape[0]:
-        one, other = (desc.layout.selection.at(places) for desc in (old, new))
-        same = np.array_equal(one, other)
+        before, after = (desc.layout.selection.at(places) for desc in (old, new))
+        same = np.array_equal(before, after)
     if not same:
         raise DatasetError(
             "the shape or dtype of the scan changed while it was followed",

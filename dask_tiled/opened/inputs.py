@@ -60,9 +60,8 @@ def as_array(
     if isinstance(data, np.ndarray):
         return da.from_array(data, chunks=-1 if data.dtype.hasobject else "auto")
     if not is_xarray(data):
-        found = type(data).__name__
         hint = "Open it with open_dataset." if isinstance(data, (str, os.PathLike)) else None
-        raise error("not an array", expected=expected, found=found, hint=hint)
+        raise error("not an array", expected=expected, found=type(data).__name__, hint=hint)
     return _of_xarray(variable_of(data, error), error)
 
 

@@ -31,7 +31,7 @@ class Reducible(NamedTuple):
 
 
 def job_array(
-    x: Reducible,
+    operand: Reducible,
     job: Job,
     *,
     gone: tuple[int, ...] = (),
@@ -44,12 +44,12 @@ def job_array(
     each result along the axes, and merges all into one; without it, the reduced axes have one
     chunk.
     """
-    arr, nav_ndim = x
+    arr, nav_ndim = operand
     name = f"tiled-{tokenize(arr.name, job, nav_ndim, gone)}"
     axes, new = tuple(range(arr.ndim)), tuple(range(arr.ndim, arr.ndim + len(tail)))
     chunks = tuple((1,) * len(axis) if k in gone else axis for k, axis in enumerate(arr.chunks))
     chunks += tuple((n,) for n in tail)
-    value = ChunkJob(job, Grid.of(arr.chunks), nav_ndim, _tile_of(x, job.request), gone)
+    value = ChunkJob(job, Grid.of(arr.chunks), nav_ndim, _tile_of(operand, job.request), gone)
     meta = np.empty((0,) * len(chunks), job.dtype)
     if not has_tiles():
         blocks = da.map_blocks(
@@ -84,9 +84,9 @@ def _squeezed(blocks: da.Array, gone: tuple[int, ...]) -> da.Array:
     return da.Array(graph, name, chunks, meta=np.empty((0,) * len(chunks), blocks.dtype))
 
 
-def _tile_of(x: Reducible, request: TilingRequest) -> tuple[int, ...]:
+def _tile_of(operand: Reducible, request: TilingRequest) -> tuple[int, ...]:
     """Choose the tile shape: negotiated if possible, otherwise whole frames."""
-    arr, nav_ndim = x
+    arr, nav_ndim = operand
     description = description_of(arr)
     if description is not None and description.nav_ndim == nav_ndim:
         return tile_for(description, [request], arr.chunks)

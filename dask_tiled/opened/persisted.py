@@ -20,7 +20,9 @@ def follow(arr: da.Array) -> None:
     dask creates a persisted array while the array of the same name and its graph still exist, on
     any scheduler: the metadata are kept from then on.
     """
-    living = [found for one in _arrays.get(arr.name, ()) if (found := one()) is not None]
+    living = [
+        array for reference in _arrays.get(arr.name, ()) if (array := reference()) is not None
+    ]
     if living and len(arr.dask.layers) == 1:
         graph = living[0].dask
         if isinstance(graph, HighLevelGraph):  # users may have set another mapping

@@ -75,25 +75,25 @@ def map_tiles(
     >>> dask_tiled.map_tiles(brightest, arr).shape
     (60, 64)
     """
-    x = reducible(arr, sig_ndim)
-    arr = x.arr
-    frame = arr.shape[x.nav_ndim :]
+    operand = reducible(arr, sig_ndim)
+    arr = operand.arr
+    frame = arr.shape[operand.nav_ndim :]
     if sig_shape is not None:
         sizes = sig_shape if isinstance(sig_shape, Sequence) else (sig_shape,)
         sig_shape = tuple(check_whole("every size in sig_shape", n, least=0) for n in sizes)
     if dtype is None or sig_shape is None:
-        found = _try(func, arr.dtype, frame)
-        dtype = found.dtype if dtype is None else dtype
-        sig_shape = found.shape[1:] if sig_shape is None else sig_shape
+        trial = _try(func, arr.dtype, frame)
+        dtype = trial.dtype if dtype is None else dtype
+        sig_shape = trial.shape[1:] if sig_shape is None else sig_shape
     request = _request(tiling)
     reduced = sig_shape != frame
     if reduced and request.by not in {"frame", "chunk"}:
         request = replace(request, by="frame")
     if request.by in {"frame", "chunk"}:
-        x = _whole_frames(x)
+        operand = _whole_frames(operand)
     job = MapTiles(func, np.dtype(dtype), sig_shape if reduced else None, request)
-    sig = tuple(range(x.nav_ndim, arr.ndim))
-    return job_array(x, job, gone=sig, tail=sig_shape) if reduced else job_array(x, job)
+    sig = tuple(range(operand.nav_ndim, arr.ndim))
+    return job_array(operand, job, gone=sig, tail=sig_shape) if reduced else job_array(operand, job)
 
 
 def reduce_tiles(
@@ -147,15 +147,15 @@ def reduce_tiles(
     >>> total.compute().shape
     (128, 128)
     """
-    x = reducible(arr, sig_ndim)
-    arr = x.arr
+    operand = reducible(arr, sig_ndim)
+    arr = operand.arr
     request = _request(tiling)
     if request.by in {"frame", "chunk"}:
-        x = _whole_frames(x)
+        operand = _whole_frames(operand)
     state = np.array(init() if callable(init) else init)
     job = ReduceTiles(state, step, request)
     axes = tuple(range(arr.ndim))
-    return job_array(x, job, gone=axes, tail=state.shape, combine=partial(_merge, combine))
+    return job_array(operand, job, gone=axes, tail=state.shape, combine=partial(_merge, combine))
 
 
 def reducible(data: object, sig_ndim: int | None) -> Reducible:
@@ -187,14 +187,16 @@ def _request(tiling: str | TilingRequest | None) -> TilingRequest:
     return request
 
 
-def _whole_frames(x: Reducible) -> Reducible:
+def _whole_frames(operand: Reducible) -> Reducible:
     """Rechunk so that no chunk splits frames."""
-    if all(n == 1 for n in x.arr.numblocks[x.nav_ndim :]):
-        return x
-    chunks = x.arr.chunks[: x.nav_ndim] + tuple((n,) for n in x.arr.shape[x.nav_ndim :])
-    if isinstance(x.arr, TiledArray) and x.arr.description is not None:
-        return x._replace(arr=x.arr.with_chunks(chunks))
-    return x._replace(arr=x.arr.rechunk(chunks))
+    if all(n == 1 for n in operand.arr.numblocks[operand.nav_ndim :]):
+        return operand
+    chunks = operand.arr.chunks[: operand.nav_ndim] + tuple(
+        (n,) for n in operand.arr.shape[operand.nav_ndim :]
+    )
+    if isinstance(operand.arr, TiledArray) and operand.arr.description is not None:
+        return operand._replace(arr=operand.arr.with_chunks(chunks))
+    return operand._replace(arr=operand.arr.rechunk(chunks))
 
 
 def _try(func: Callable[..., npt.ArrayLike], dtype: np.dtype, frame: tuple[int, ...]) -> Array:
@@ -204,19 +206,19 @@ def _try(func: Callable[..., npt.ArrayLike], dtype: np.dtype, frame: tuple[int, 
     info = TileInfo((0,) * tile.ndim, tile.shape, np.zeros(1, np.int64))
     hint = "With dtype= and sig_shape=, the function is not called in advance."
     try:
-        found = np.asarray(with_info(func, 1)(tile, info))
+        result = np.asarray(with_info(func, 1)(tile, info))
     except Exception as error:
         raise TilingError(
             "the function fails on a frame of zeros", found=repr(error), hint=hint
         ) from error
-    if found.shape[:1] != (1,):
+    if result.shape[:1] != (1,):
         raise TilingError(
             "the function does not return one result for each frame",
             expected=f"an array of shape {tile.shape}, or (1, ...)",
-            found=found.shape,
+            found=result.shape,
             hint=hint,
         )
-    return found
+    return result
 
 
 def _merge(

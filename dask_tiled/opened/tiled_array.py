@@ -194,8 +194,8 @@ class TiledArray(LateArray):
     def __getitem__(self, index: object) -> da.Array:
         cuts = basic_cuts(index, self.shape)
         if cuts is None or self._description is None:
-            found = self._description and picked(self, self._description, index)
-            return self._show(*found) if found else super().__getitem__(index)
+            chosen = self._description and picked(self, self._description, index)
+            return self._show(*chosen) if chosen else super().__getitem__(index)
         chunks, edges = [], []
         for axis_chunks, axis_edges, cut in zip(self.chunks, self._grid.axes, cuts, strict=True):
             if cut == (0, 1, axis_edges.size, True):  # reuse objects: there may be a million chunks
@@ -328,8 +328,8 @@ class TiledArray(LateArray):
         if named and given is axes:
             problem = "a sequence describes all axes, so none can be passed by name"
             raise DatasetError(problem, found=", ".join(named))
-        found = calibrated(desc.axes, given, desc.shape, desc.files[0].path)
-        shown = desc.with_axes(found, BY_USER)
+        new_axes = calibrated(desc.axes, given, desc.shape, desc.files[0].path)
+        shown = desc.with_axes(new_axes, BY_USER)
         scheme = replace(self._scheme, dims=shown.dims)
         made = shown, scheme, self._source.io, self.chunks, self._grid
         return type(self)(*made, inherited(self), self._opening)
@@ -401,7 +401,9 @@ class TiledArray(LateArray):
         desc = self._described("axes")
         path = desc.files[0].path
         wanted = by_axis(desc.axes, {**labels, **named}, path)
-        places = {k: positions_of(desc.axes[k], desc.shape[k], x, path) for k, x in wanted.items()}
+        places = {
+            k: positions_of(desc.axes[k], desc.shape[k], value, path) for k, value in wanted.items()
+        }
         return selected(self, places)
 
     def save_axes(self) -> str:

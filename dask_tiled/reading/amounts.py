@@ -59,14 +59,18 @@ def amount_of(source: Source, reads: Mapping[ReadPart, int]) -> Amount:
     part of a frame are counted together; blocks are counted once for each read.
     """
     if source.layout.has_blocks:
-        found = [
-            (_of_blocks(source, x) or _of_ranges(_of_frames(source, x, _frames(source, x.box))), n)
-            for x, n in reads.items()
+        amounts = [
+            (
+                _of_blocks(source, read)
+                or _of_ranges(_of_frames(source, read, _frames(source, read.box))),
+                n,
+            )
+            for read, n in reads.items()
         ]
     else:
         groups = _by_parts(source, reads)
-        found = [*chain.from_iterable(_by_frames(source, some) for some in groups)]
-    return Amount(*(sum(one[k] * n for one, n in found) for k in (0, 1)))
+        amounts = [*chain.from_iterable(_by_frames(source, group) for group in groups)]
+    return Amount(*(sum(amount[k] * n for amount, n in amounts) for k in (0, 1)))
 
 
 def _by_parts(source: Source, reads: Mapping[ReadPart, int]) -> Iterable[Mapping[ReadPart, int]]:
@@ -83,7 +87,7 @@ def _by_frames(source: Source, reads: Mapping[ReadPart, int]) -> Iterator[tuple[
     layout, first = source.layout, next(iter(reads))
     if len(layout.pieces) == 1 and not layout.selection.absent():  # all frames have equal ranges
         sizes = (([b - a for a, b in x.box[: layout.nav_ndim]], n) for x, n in reads.items())
-        count = sum(math.prod(some) * times for some, times in sizes)
+        count = sum(math.prod(lengths) * times for lengths, times in sizes)
         frames = _frames(source, first.box)[:1]
         yield _of_ranges(_of_frames(source, first, frames)), count
         return
@@ -147,21 +151,21 @@ def _of_ranges(ranges: Iterable[Ranges]) -> Amount:
     """Sum the bytes of ranges; a block is fetched once, whatever part of it is needed."""
     fetched = decoded = 0
     seen = set[object]()
-    for one in ranges:
-        if isinstance(one, BlockRange):
-            if one.key not in seen or one.decoder.is_uniform:
-                seen.add(one.key)
-                fetched += one.block.nbytes
-                decoded += one.decoded * one.decoder.dtype.itemsize
-        elif isinstance(one, BlockRun):
-            fetched += one.nbytes
-            decoded += len(one.frames) * math.prod(one.shape) * one.decoder.dtype.itemsize
-        elif isinstance(one, EventRun):
-            fetched += one.nbytes
-            decoded += len(one.frames) * one.width * one.decoder.dtype.itemsize
+    for piece in ranges:
+        if isinstance(piece, BlockRange):
+            if piece.key not in seen or piece.decoder.is_uniform:
+                seen.add(piece.key)
+                fetched += piece.block.nbytes
+                decoded += piece.decoded * piece.decoder.dtype.itemsize
+        elif isinstance(piece, BlockRun):
+            fetched += piece.nbytes
+            decoded += len(piece.frames) * math.prod(piece.shape) * piece.decoder.dtype.itemsize
+        elif isinstance(piece, EventRun):
+            fetched += piece.nbytes
+            decoded += len(piece.frames) * piece.width * piece.decoder.dtype.itemsize
         else:
-            fetched += one.nbytes
-            decoded += len(one.offsets) * one.units.count * one.units.decoder.dtype.itemsize
+            fetched += piece.nbytes
+            decoded += len(piece.offsets) * piece.units.count * piece.units.decoder.dtype.itemsize
     return Amount(fetched, decoded)
 
 
@@ -243,8 +247,12 @@ def _picks(source: Source, box: Box) -> int:
     if all(isinstance(layout.decoders[k], BlockDecoder) for k in layout.pieces.decoders):
         return 0
     ranges = frame_ranges(layout, region.frames[:1], region.sig)
-    units = [x.units for x in ranges if isinstance(x, ReadRanges) and x.units.pick is not None]
-    return max((-(-2 * x.decoder.width // x.decoder.nbytes) for x in units), default=0)
+    units = [
+        piece.units
+        for piece in ranges
+        if isinstance(piece, ReadRanges) and piece.units.pick is not None
+    ]
+    return max((-(-2 * unit.decoder.width // unit.decoder.nbytes) for unit in units), default=0)
 
 
 def _blocks_of(source: Source, box: Box, tile_shape: Sequence[int] | None) -> int:

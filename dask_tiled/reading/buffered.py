@@ -67,8 +67,8 @@ class Buffered(Local):
         file, (low, high) = ranges.file, ranges.units.reach
         count = max(1, limit // (high - low))
         for first in range(0, len(ranges.offsets), count):
-            some, failed = slice(first, first + count), -1
-            part = ranges._replace(offsets=ranges.offsets[some], frames=ranges.frames[some])
+            batch, failed = slice(first, first + count), -1
+            part = ranges._replace(offsets=ranges.offsets[batch], frames=ranges.frames[batch])
             wanted = self._request(part, at_once)
             while wanted[DONE] < len(part.offsets):
                 wanted[FD], wanted[CALL] = self._files.fd(file), PREAD_ADDRESS
@@ -99,8 +99,8 @@ class Buffered(Local):
 
         gather = compiled("dask_tiled.kernels.gathering:gather", gathering.SIGNATURE)
         for part, data, _, wanted in self._requests(ranges, BLOCK_BYTES, 1):
-            some = slice(int(wanted[DONE]), int(wanted[DONE] + wanted[DEPTH]))
-            offsets, frames = part.offsets[some], part.frames[some]
+            batch = slice(int(wanted[DONE]), int(wanted[DONE] + wanted[DEPTH]))
+            offsets, frames = part.offsets[batch], part.frames[batch]
             places = np.empty_like(offsets)
             if gather(wanted, data, offsets, places):
                 self._files.check(part.file)

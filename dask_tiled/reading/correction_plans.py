@@ -80,7 +80,8 @@ class CorrectionPlan:
         self._steps = Steps.of(place[whole], near_place[whole], repairs.used[whole])
         cut = np.flatnonzero(shown & ~whole)
         self.halos = tuple(
-            _halo(planes, repairs, shape, some, place[some]) for some in repairs.grouped(cut, shape)
+            _halo(planes, repairs, shape, group, place[group])
+            for group in repairs.grouped(cut, shape)
         )
 
     def apply(self, tile: Array, out: Floats) -> None:

@@ -34,15 +34,15 @@ def read_into(
                 fetched(piece.nbytes)
             piece.decode(backend, out)
         elif len(piece) == 1:
-            (one,) = piece
-            filled = _lies_as(one, out.size, out.dtype) and backend.fill(
-                one.file, one.span[0], out.reshape(-1).view(np.uint8)
+            (single,) = piece
+            filled = _lies_as(single, out.size, out.dtype) and backend.fill(
+                single.file, single.span[0], out.reshape(-1).view(np.uint8)
             )
             if filled and counters:
-                fetched(one.nbytes)
+                fetched(single.nbytes)
             elif not filled:
-                limit = None if one.units.pick is None else BLOCK_BYTES
-                for window in backend.windows(one.in_file_order(), limit):
+                limit = None if single.units.pick is None else BLOCK_BYTES
+                for window in backend.windows(single.in_file_order(), limit):
                     run_kernel(window, out)
         else:
             for window in _windows_in_one(piece, backend):

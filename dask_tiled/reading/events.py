@@ -84,7 +84,7 @@ def runs_of(
         file, number = divmod(int(kind), len(layout.decoders))
         decoder, start = layout.decoders[number], pieces.start[among, 0]
         assert isinstance(decoder, EventDecoder)  # noqa: S101 - sparse pieces have no others
-        found = layout.files, layout.files[file], decoder, pieces.offset[among]
+        location = layout.files, layout.files[file], decoder, pieces.offset[among]
         ends = start, start + pieces.shape[among, 0], pieces.strides[among, 0]
-        run = EventRun(*found, pieces.nbytes[among], *ends, numbers, frames, columns, width)
+        run = EventRun(*location, pieces.nbytes[among], *ends, numbers, frames, columns, width)
         yield some[among], run

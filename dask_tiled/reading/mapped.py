@@ -148,15 +148,15 @@ class Kept(Resting):
 
     def keeps(self, file: File) -> Map | None:
         """Return the kept map of a whole file, or map the file; None if the limits are exceeded."""
-        found = _kept.get(file)
-        if found is None and file.size <= KEPT_BYTES:
+        kept = _kept.get(file)
+        if kept is None and file.size <= KEPT_BYTES:
             try:
                 sizes = [mapped.stop for mapped in _kept.values()]
             except RuntimeError:  # another thread has just mapped a file
                 return None
             if len(sizes) < allowed(KEPT_MAPS) and sum(sizes) + file.size <= KEPT_BYTES:
-                found = _kept.setdefault(file, super()._map(file, 0, file.size, sparse=False))
-        return found
+                kept = _kept.setdefault(file, super()._map(file, 0, file.size, sparse=False))
+        return kept
 
     def parts(self, ranges: ReadRanges, limit: int | None) -> Iterator[ReadRanges]:
         """Split read ranges, counting only pages that are read; the others are mapped anyway."""

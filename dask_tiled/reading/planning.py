@@ -70,9 +70,9 @@ def _dense_ranges(
     pieces, alone = met.pieces, _frames_alone(layout, met, sig)
     part = _part_of_frame if len(sig) <= 2 else _part_of_volume
     pixels = layout.dtype, layout.repeats, tuple(sig)
-    for i, some in _together(layout, met, n, alone):
-        which = met.which[some] if len(layout.pieces) > 1 else met.which[:1]
-        positions = met.positions[some]
+    for i, members in _together(layout, met, n, alone):
+        which = met.which[members] if len(layout.pieces) > 1 else met.which[:1]
+        positions = met.positions[members]
         start, shape, strides = (tuple(c[i].tolist()) for c in pieces[4:])
         decoder = layout.decoders[pieces.decoder[i]]
         file = layout.files[int(pieces.file[i])]
@@ -80,7 +80,7 @@ def _dense_ranges(
             columns = pieces.offset[which], pieces.nbytes[which], pieces.start[which]
             yield BlockRun(layout.files, file, decoder, *columns, shape, there[positions])
             continue
-        overlaps, found = part(*pixels, decoder, start[n:], shape[n:], strides[n:])
+        overlaps, located = part(*pixels, decoder, start[n:], shape[n:], strides[n:])
         if not all(o.length for o in overlaps):
             continue  # a stride skips the piece
         places = [c[positions] - pieces.start[which, k] for k, c in enumerate(coordinates)]
@@ -93,8 +93,8 @@ def _dense_ranges(
             )
             place = _place(overlaps)
             yield BlockRange(block, decoder, numbers, there[positions], inside, place)
-        elif found is not None:
-            units, first = found
+        elif located is not None:
+            units, first = located
             offsets = pieces.offset[which] + first
             for k, place in enumerate(places):
                 offsets = offsets + place * pieces.strides[which, k]
@@ -174,16 +174,16 @@ def _met(layout: Layout, coordinates: Sequence[Index], sig: Sequence[Cut]) -> _M
 
 def _frames_alone(layout: Layout, met: _Met, sig: Sequence[Cut]) -> Bools:
     """Return a mask of the blocks that are one frame each, requested once and completely."""
-    shape, one = met.pieces.shape, (1,) * len(layout.grid)
+    shape, ones = met.pieces.shape, (1,) * len(layout.grid)
     if not layout.has_blocks:
         return np.zeros(len(shape), bool)
     many = np.array([bool(getattr(decoder, "many", "")) for decoder in layout.decoders])
-    found: Bools = many[met.pieces.decoder]
+    batched: Bools = many[met.pieces.decoder]
     whole = all(cut[:3] == (0, 1, n) for cut, n in zip(sig, layout.sig_shape, strict=True))
-    if layout.overlapping or not whole or not found.any():
+    if layout.overlapping or not whole or not batched.any():
         return np.zeros(len(shape), bool)
     once = np.bincount(met.which, minlength=len(shape)) == 1
-    alone: Bools = found & once & (shape == (*one, *layout.sig_shape)).all(axis=1)
+    alone: Bools = batched & once & (shape == (*ones, *layout.sig_shape)).all(axis=1)
     return alone
 
 
@@ -214,8 +214,8 @@ def _together(
     for first, stop in itertools.pairwise(edges):
         if first == stop:
             continue
-        some = slice(first, stop) if order is None else order[first:stop]
-        yield int(which[first if order is None else order[first]]), some
+        members = slice(first, stop) if order is None else order[first:stop]
+        yield int(which[first if order is None else order[first]]), members
 
 
 def _labels(pieces: Columns, n: int) -> Index:
@@ -288,7 +288,7 @@ def _part_of_frame(
         else:
             corners.append(overlap.pixel // unit)
             loops.append(Loop(overlap.length // unit, overlap.step * strides[k], out_stride))
-    found = Units(
+    part = Units(
         decoder=decoder,
         loops=tuple(loops),
         dest=sum(map(operator.mul, dests, out_strides[1:])),
@@ -296,7 +296,7 @@ def _part_of_frame(
         place=_place(overlaps),
         pick=pick,
     )
-    return overlaps, (found, sum(map(operator.mul, corners, strides)))
+    return overlaps, (part, sum(map(operator.mul, corners, strides)))
 
 
 # Units of frames take some KiB, those of volumes many MiB.

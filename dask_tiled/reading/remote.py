@@ -84,8 +84,8 @@ class Remote(Backend):
         for request in wanted:
             answer = self._answers.pop(request, None)  # inserted again as the most recently used
             if answer is None:
-                found, *span = request
-                answer = submit(found.place, found.version, *span)
+                source, *span = request
+                answer = submit(source.place, source.version, *span)
             self._answers[request] = answer
         for request in [*self._answers][: max(0, len(self._answers) - max(KEPT, len(wanted)))]:
             self._answers.pop(request).cancel()

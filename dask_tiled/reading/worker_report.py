@@ -80,11 +80,11 @@ def problems_of(question: WorkerQuestion) -> Iterator[tuple[str, str]]:
     if question.folder is not None:
         path, inode = question.folder
         try:
-            found = os.stat(path)
+            status = os.stat(path)
         except OSError as error:
             yield path, str(error.strerror)
             return
-        if found.st_ino != inode:
+        if status.st_ino != inode:
             yield path, "another folder than that of the client"
         elif not os.access(path, os.W_OK | os.X_OK):
             yield path, "not writable"

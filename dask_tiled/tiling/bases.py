@@ -62,7 +62,9 @@ def part_bases(layout: Layout, sig_bases: Sequence[Base], budget: int) -> tuple[
         for k in range(first, first + len(layout.sig_shape))
     ]
     pairs = zip(layout.decoders, stored, strict=True)
-    has_blocks = any(isinstance(decoder, BlockDecoder) and one for decoder, one in pairs)
+    has_blocks = any(
+        isinstance(decoder, BlockDecoder) and is_stored for decoder, is_stored in pairs
+    )
     if sizes == [*layout.sig_shape] and not has_blocks:
         return tuple(sig_bases)
     for k in range(len(sizes)):

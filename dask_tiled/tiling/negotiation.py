@@ -268,7 +268,7 @@ def block_chunks(desc: Description, chunks: Chunks, nbytes: int) -> Chunks:
 
     Blocks of the file are never cut.
     """
-    ndim, found = desc.nav_ndim, list(chunks)
+    ndim, blocks = desc.nav_ndim, list(chunks)
     frame = math.prod(max(axis, default=0) for axis in chunks[ndim:]) * desc.dtype.itemsize
     largest = tuple(max(axis, default=0) for axis in chunks[:ndim])
     sizes = fill(largest, max(1, nbytes // max(1, frame)), bases(desc)[:ndim])
@@ -278,8 +278,8 @@ def block_chunks(desc: Description, chunks: Chunks, nbytes: int) -> Chunks:
             split(n, size, base.at(start).lead % size)
             for n, start in zip(chunks[axis], starts, strict=False)
         )
-        found[axis] = tuple(chain.from_iterable(parts))
-    return tuple(found)
+        blocks[axis] = tuple(chain.from_iterable(parts))
+    return tuple(blocks)
 
 
 def _share(q: Question, limit: int, processors: int | None) -> tuple[int, str] | None:

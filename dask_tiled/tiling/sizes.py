@@ -25,17 +25,21 @@ def least_count(
     """
     if isinstance(chunks, Mapping):
         named = [chunks.get(name, chunks.get(k)) for k, name in enumerate(dims)]
-        given = [chunks.get(k - len(shape)) if one is None else one for k, one in enumerate(named)]
+        given = [
+            chunks.get(k - len(shape)) if entry is None else entry for k, entry in enumerate(named)
+        ]
     else:
         given = [*chunks] if isinstance(chunks, tuple | list) else [chunks] * len(shape)
     sizes = zip(shape, given, strict=False)
-    whole = [(n, int(one)) for n, one in sizes if isinstance(one, int | np.integer) and one > 0]
-    count = sum(ceil_div(n, one) for n, one in whole)
-    count += sum(len(one) for one in given if isinstance(one, tuple | list))
-    for one in given:
-        if isinstance(one, str):
+    whole = [
+        (n, int(entry)) for n, entry in sizes if isinstance(entry, int | np.integer) and entry > 0
+    ]
+    count = sum(ceil_div(n, entry) for n, entry in whole)
+    count += sum(len(entry) for entry in given if isinstance(entry, tuple | list))
+    for entry in given:
+        if isinstance(entry, str):
             with suppress(ValueError):  # read_chunks raises the error
-                limit = parse_bytes(config.get("array.chunk-size") if one == "auto" else one)
+                limit = parse_bytes(config.get("array.chunk-size") if entry == "auto" else entry)
                 count = max(count, math.prod(shape) * dtype.itemsize // max(1, int(limit)))
     return count
 
@@ -107,7 +111,9 @@ def rechunked(
         named = {normalize_axis_index(axis, len(before)): sizes for axis, sizes in chunks.items()}
         chunks = tuple(map(named.get, range(len(before))))
     if isinstance(chunks, tuple | list):
-        chunks = tuple(x if new is None else new for new, x in zip(chunks, before, strict=False))
+        chunks = tuple(
+            old if new is None else new for new, old in zip(chunks, before, strict=False)
+        )
     shape = tuple(map(sum, before))
     asked = _normalized(chunks, shape, dtype, limit, before)
     if balance:  # following dask
