@@ -11,7 +11,7 @@ from dask_tiled.graphs.names import Blockwise
 from dask_tiled.graphs.rewriting import planned
 from dask_tiled.graphs.wrapped import unwrapped
 from dask_tiled.plans.lowering import Known, Why
-from dask_tiled.plans.tasks import ChunkJob, pixels_of
+from dask_tiled.plans.tasks import pixels_of
 
 
 def why_apart(result: da.Array, arr: da.Array) -> Why:
@@ -39,8 +39,7 @@ def why_apart(result: da.Array, arr: da.Array) -> Why:
 
 def _rounds_by_tile(part: Known) -> bool:
     """Return whether a user's function folds tiles to rounded numbers."""
-    done = part.step and part.step.done
-    job = done.job if isinstance(done, ChunkJob) else None
+    job = part.recipe.job and part.recipe.job.job
     return isinstance(job, ReduceTiles) and job.dtype.kind not in "biu"
 
 

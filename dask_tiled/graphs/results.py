@@ -180,7 +180,7 @@ def _mapped(graph: HighLevelGraph, name: str, known: Mapping[str, Known]) -> Kno
     while isinstance(layer, Blockwise) and not layer.new_axes:
         alike = [str(value) for value, index in layer.indices if index == layer.output_indices]
         for one in map(known.get, alike):
-            if one is not None and one.step is None:
+            if one is not None and one.recipe.step is None:
                 return one.but(annotated=(annotations,))
         layer = next((graph.layers[x] for x in alike if x in graph.layers), None)
     return None
@@ -210,10 +210,10 @@ def put_together(
             continue
         alone = name in unseen and isinstance(reads, Blockwise) and reads.task.func is pixels_of
         shape, axes = tuple(map(sum, chunks)), tuple(range(len(chunks)))
-        few = is_one_task(one.source, shape, len(task.dependencies))
+        few = is_one_task(one.recipe.source, shape, len(task.dependencies))
         if alone and few and not graph.dependencies[name]:
             # Usually a frame: one task, neither concatenated nor optimised by dask.
-            read = Task(final, whole, one.source, shape)
+            read = Task(final, whole, one.recipe.source, shape)
             layers[final] = MaterializedLayer({final: read}, fused(*one.annotated) or None)
             dependencies[final] = set()
             del layers[name], dependencies[name]
@@ -221,7 +221,8 @@ def put_together(
         if math.prod(shape) < LEAST_PIXELS:
             continue
         result, putting = f"result-{final}", f"put-{final}"
-        if name in unseen and name in known and not one.is_read and one.view.is_in_order:
+        in_place = not one.recipe.is_read and one.recipe.view.is_in_order
+        if name in unseen and name in known and in_place:
             name = f"{name}-here"  # noqa: PLW2901 - another array than the layer itself
             taken[name] = one.but(name=name)
         given: tuple[object, object] = name, axes

@@ -166,15 +166,15 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
         graph = in_few_levels(graph, long)
     graph, taken = put_together(graph, known, steps, finals)
     known |= taken
-    if all(x.is_read for x in known.values()):
+    if all(x.recipe.is_read for x in known.values()):
         return Planned(graph, graph.layers, why)
     endings = _endings(trees, known, users, wanted)
     ended = {of for of, ending in endings.values() if isinstance(ending, Ending)}
-    known = {x: one for x, one in known.items() if x in ended or not one.needs_ending}
+    known = {x: one for x, one in known.items() if x in ended or not one.recipe.needs_ending}
     ends = {name: of for name, (of, _) in endings.items()}
     need = needed(wanted, known, ends, graph.dependencies)
     reads = {x: known[x] for x in need.kept if x in known}
-    reads = {name: one for name, one in reads.items() if one.is_read and one.is_as_read}
+    reads = {name: one for name, one in reads.items() if one.recipe.is_read and one.is_as_read}
     parts = {name: part.but(obstacle=obstacle(part, trees)) for name, part in need.parts.items()}
     if not reads and parts.keys() <= ended:
         seen = {of for name, (of, _) in endings.items() if name not in finals}
@@ -253,9 +253,10 @@ def _endings(
     Their first steps return results of the engine, not of dask's functions.
     """
     found: dict[str, tuple[str, Ending | Concatenation]] = {}
-    is_alone = sum(one.step is not None for one in known.values()) == 1  # others may share a pass
+    is_alone = sum(one.recipe.reduces for one in known.values()) == 1  # others may share a pass
     for first, one in known.items():
-        counts = one.reduction is not None and one.reduction.row is HISTOGRAM
+        reduction = one.recipe.reduction
+        counts = reduction is not None and reduction.row is HISTOGRAM
         name = first.removesuffix(COUNTED) if counts else first
         match = None if 0 in one.grid.shape else _ended(one, _following(name, trees, users, wanted))
         if match is not None:
@@ -306,7 +307,7 @@ Match = tuple[str, Known, Ending]
 
 def _ended(one: Known, following: Following) -> Match | None:
     """Match the layers that follow a last step."""
-    step = one.step
+    step = one.recipe.step
     if step is None or one.tree.chunks is None:
         return None
     if isinstance(step.done, ChunkJob):
@@ -316,7 +317,7 @@ def _ended(one: Known, following: Following) -> Match | None:
         raw = step.raw() if found else step
         if found is None or not isinstance(raw.done, Reduction):
             return None
-        return found[0], one.but(step=raw), replace(found[1], reduction=raw.done)
+        return found[0], one.with_recipe(step=raw), replace(found[1], reduction=raw.done)
     return _ended_sum(one, step, following)
 
 
@@ -332,16 +333,16 @@ def _ended_sum(one: Known, step: LastStep, following: Following) -> Match | None
     if isinstance(one.tree, Histogram):
         axes = tuple(range(len(one.output)))
         step = histogram_over(one.tree.bins, len(axes))
-        one = one.but(step=step, output=(*axes, len(axes)), new_axes={len(axes): 1})
+        one = one.with_recipe(step=step).but(output=(*axes, len(axes)), new_axes={len(axes): 1})
         over = sums.axes == (0,)
     else:
-        axes = tuple(one.output.index(one.labels[axis]) for axis in one.gone)
+        axes = tuple(one.output.index(one.labels[axis]) for axis in one.recipe.gone)
         over = {*sums.axes} == {*axes}
         if isinstance(step.done, Reduction):
             over = over and one.output == one.labels
-            one = one.but(step=step.raw())
+            one = one.with_recipe(step=step.raw())
         else:
-            over = over and all(len(one.shown_chunks[axis]) == 1 for axis in one.gone)
+            over = over and all(len(one.shown_chunks[axis]) == 1 for axis in one.recipe.gone)
     return (name, one, replace(ending, reduction=Reduction(SUM, axes, None))) if over else None
 
 
@@ -354,8 +355,7 @@ def _sliced(
     """Push a slice of a result down to the pixels, if only the slice is needed."""
     name, one, ending = match
     following, tree = next(_following(name, trees, users, wanted), ("", None))
-    is_job = one.step is not None and isinstance(one.step.done, ChunkJob)  # told where it is
-    if not isinstance(tree, Slice) or tree.new or is_job:
+    if not isinstance(tree, Slice) or tree.new or one.recipe.job:  # jobs are told where they are
         return match
     shape = tuple(map(sum, one.result_chunks))
     axes = [axis for axis in range(len(shape)) if axis not in ending.gone]

@@ -103,7 +103,7 @@ def weighted(
     if not whole or _needs_graph(arr) or arr.description.nav_ndim != nav_ndim:
         return make(arr)
     pixels, ndim = _pixels(arr), weights.ndim
-    beside = Beside(WEIGHTS, ((), *map(pixels.view.spans, sig)), (1,) * ndim, (None,) * ndim)
+    beside = Beside(WEIGHTS, ((), *map(pixels.recipe.view.spans, sig)), (1,) * ndim, (None,) * ndim)
     step = LastStep(Contraction(beside, sig), partial(_products, axes=sig))
     ending = Ending(Reduction(SUM, sig, None), keepdims=False, dtype=weights.dtype, ddof=0)
     sums = partial(_reduced, pixels, step, ending, (weights,))
@@ -155,7 +155,7 @@ def _reduced(
     pixels: Known, step: LastStep, ending: Ending, operands: tuple[Array, ...], get: Get
 ) -> Any:
     """Reduce an array, in the chunks that the graph would use."""
-    part, gone = pixels.but(step=step), len(ending.reduction.axes)
+    part, gone = pixels.with_recipe(step=step), len(ending.reduction.axes)
     further = tuple((n,) for x in operands for n in x.shape[: x.ndim - gone])
     shape = ending.chunks(part.chunks + further)
     if math.prod(map(len, part.chunks)) > 1:

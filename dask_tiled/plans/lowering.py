@@ -5,10 +5,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Final
 
-from dask_tiled.engine.expressions import Apply, Expression
+from dask_tiled.engine.expressions import Apply
 from dask_tiled.engine.reductions import SUM, Reduction
 from dask_tiled.engine.tile_jobs import MapTiles
 from dask_tiled.model.indexing import Cut, cut_chunks
@@ -42,7 +42,6 @@ from dask_tiled.plans.tree import (
     Transpose,
 )
 from dask_tiled.plans.views import View
-from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Grid
 
 COUNTED = "-chunks"
@@ -62,18 +61,17 @@ class Known:
     """Name of the resulting layer."""
     tree: Node
     """Tree of the layer."""
-    expression: Expression
+    recipe: Recipe
+    """Computation of a chunk."""
     chunks: Chunks
     """Chunks of the sources."""
     grid: Grid
-    view: View
     labels: tuple[Label, ...]
     """Labels of the view's axes in the layer."""
     output: tuple[Label, ...]
     """Labels of the result."""
     annotated: Annotated
     """Annotations of the layers that are merged."""
-    step: LastStep | None = None
     new_axes: Mapping[Label, int] = field(default_factory=dict)
     """Numbers of chunks of axes that the view lacks."""
     obstacle: Why | None = None
@@ -83,63 +81,31 @@ class Known:
         """Return a copy with other values, as ``dataclasses.replace`` does, which takes long."""
         made = object.__new__(Known)
         vars(made).update(vars(self) | changes)
-        if not changes.keys().isdisjoint(("expression", "view", "step")):
-            vars(made).pop("recipe", None)
         return made
 
-    @cached_property
-    def recipe(self) -> Recipe:
-        """Recipe for tasks."""
-        return Recipe(self.expression, self.view, self.source.layout.nav_ndim, self.step)
-
-    @property
-    def source(self) -> Source:
-        """One of the sources; all have the same axes."""
-        node = self.expression
-        while isinstance(node, Apply):
-            node = node.inner[0]
-        return node
-
-    @property
-    def reduction(self) -> Reduction | None:
-        """The reduction that begins with the last step, or None."""
-        done = self.step and self.step.done
-        return done if isinstance(done, Reduction) else None
-
-    @property
-    def gone(self) -> tuple[int, ...]:
-        """Axes of the view that the last step reduces to length 1."""
-        return () if self.step is None else self.step.done.axes
-
-    @property
-    def is_read(self) -> bool:
-        """Whether the layer only reads pixels."""
-        return self.step is None and isinstance(self.expression, Source)
-
-    @property
-    def needs_ending(self) -> bool:
-        """Whether only the engine can combine the results."""
-        return self.reduction is not None and self.reduction.row.finds_place
+    def with_recipe(self, **changes: Any) -> Known:
+        """Return a copy with another expression, view or step of the recipe."""
+        return self.but(recipe=self.recipe.but(**changes))
 
     @property
     def is_as_read(self) -> bool:
         """Whether the axes equal those of the sources."""
-        return self.view == View.of(len(self.chunks))
+        return self.recipe.view == View.of(len(self.chunks))
 
     @property
     def places(self) -> tuple[Label, ...]:
         """Labels of the axes of the sources."""
-        return tuple(self.labels[place] for place in self.view.places)
+        return tuple(self.labels[place] for place in self.recipe.view.places)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the view."""
-        return self.view.shape(self.grid.shape)
+        return self.recipe.view.shape(self.grid.shape)
 
     @property
     def shown_chunks(self) -> Chunks:
         """Chunks of the view."""
-        found = self.view.chunks(self.chunks)
+        found = self.recipe.view.chunks(self.chunks)
         assert found is not None  # noqa: S101 - or it would not be known
         return found
 
@@ -156,9 +122,9 @@ class Known:
     @property
     def made_chunks(self) -> Chunks | None:
         """Chunks of the result; None for the first step of a reduction."""
-        if self.step is None:
+        if self.recipe.step is None:
             return self.shown_chunks
-        done = self.step.done
+        done = self.recipe.step.done
         if isinstance(done, ChunkJob):
             mapped = isinstance(done.job, MapTiles) and done.job.sig_shape is None
             return self.shown_chunks if mapped else None
@@ -169,7 +135,7 @@ class Known:
         """Change the view, if each chunk of the sources stays one chunk."""
         if view is None or view.chunks(self.chunks) is None or (self.chunks and not labels):
             return "the new axes would split or merge the chunks of the file"
-        return self.but(view=view, labels=labels, output=labels)
+        return self.with_recipe(view=view).but(labels=labels, output=labels)
 
 
 def known_trees(
@@ -194,7 +160,11 @@ def known_trees(
             case _:
                 one = _as_pixels(known.get(tree.inner[0].name))
                 found = _of_one(tree, one) if one else _no_kernel(tree)
-        if isinstance(found, Known) and found.step is None and found.shown_chunks != tree.chunks:
+        if (
+            isinstance(found, Known)
+            and found.recipe.step is None
+            and found.shown_chunks != tree.chunks
+        ):
             found = "dask uses other chunks"  # otherwise the chunks of the result change
         key = name + COUNTED if isinstance(tree, Histogram) else name
         if key == name or key not in trees:
@@ -206,8 +176,9 @@ def known_pixels(tree: Read) -> Known:
     """Return the pixels of an opened array."""
     assert tree.chunks is not None  # noqa: S101 - arrays that are read have known chunks
     labels = tuple(range(len(tree.chunks)))
-    shown = View.of(len(labels)), labels, labels, _annotated((tree.annotations,))
-    return Known(tree.name, tree, tree.source, tree.chunks, tree.grid, *shown)
+    recipe = Recipe(tree.source, View.of(len(labels)))
+    shown = labels, labels, _annotated((tree.annotations,))
+    return Known(tree.name, tree, recipe, tree.chunks, tree.grid, *shown)
 
 
 def _annotated(*several: Annotated) -> Annotated:
@@ -218,7 +189,7 @@ def _annotated(*several: Annotated) -> Annotated:
 
 def _as_pixels(one: Known | Why | None) -> Known | None:
     """Return a computation of pixels; None after a last step."""
-    return one if isinstance(one, Known) and one.step is None else None
+    return one if isinstance(one, Known) and one.recipe.step is None else None
 
 
 def _no_kernel(tree: Node) -> Why:
@@ -228,42 +199,45 @@ def _no_kernel(tree: Node) -> Why:
 def _of_one(tree: Node, one: Known) -> Known | Why:  # noqa: PLR0911 - one return per kind of node
     """Return the computation of a node with one input, or the reason against it."""
     one = one.but(annotated=_annotated(one.annotated, (tree.annotations,)))
-    axes = tuple(range(len(one.view.shown)))
+    view = one.recipe.view
+    axes = tuple(range(len(view.shown)))
     match tree:
         case TileFunction() if one.is_as_read:
             step = LastStep(tree.job, partial(run_job, job=tree.job))
-            one = one.but(labels=tree.labels, output=tree.output, step=step)
-            return one.but(new_axes=tree.new_axes)
+            one = one.but(labels=tree.labels, output=tree.output, new_axes=tree.new_axes)
+            return one.with_recipe(step=step)
         case Labelled():
-            return one.shown(one.view, axes)
+            return one.shown(view, axes)
         case Transpose():
-            shown = tuple(one.view.shown[k] for k in tree.order)
-            return one.shown(one.view._replace(shown=shown), axes)
+            shown = tuple(view.shown[k] for k in tree.order)
+            return one.shown(view._replace(shown=shown), axes)
         case Slice():
             return _slice(tree, one)
         case Reshape():
             assert tree.chunks is not None  # noqa: S101 - a reshaped array has chunks
-            view = one.view.reshaped(one.view.sizes(one.grid.shape), tree.shape)
-            return one.shown(view, tuple(range(len(tree.chunks))))
+            other = view.reshaped(view.sizes(one.grid.shape), tree.shape)
+            return one.shown(other, tuple(range(len(tree.chunks))))
         case Reduce(step=LastStep() as step):
-            ends = {part.axis for axis in tree.axes for part in one.view.shown[axis]}
-            found = _prepared(one.but(labels=tree.labels, output=tree.output, step=step))
-            flipped = found.needs_ending and ends & one.view.flipped
-            return "argmin or argmax along a reversed axis" if flipped else found
+            ends = {part.axis for axis in tree.axes for part in view.shown[axis]}
+            recipe = _prepared(one.recipe.but(step=step))
+            if recipe.needs_ending and ends & view.flipped:
+                return "argmin or argmax along a reversed axis"
+            return one.but(recipe=recipe, labels=tree.labels, output=tree.output)
         case Bin():
             return _bin(tree, one)
         case Histogram():
             step = histogram_of(tree.bins, len(axes))
-            return one.but(labels=axes, output=axes, step=step)
+            return one.with_recipe(step=step).but(labels=axes, output=axes)
         case _:
             return _no_kernel(tree)
 
 
-def _prepared(one: Known) -> Known:
-    """Apply the transformations that a reduction's row needs first."""
-    for function, kwargs in [] if one.reduction is None else applied_before(one.reduction.row):
-        one = one.but(expression=Apply(function, kwargs, (one.expression,)))
-    return one
+def _prepared(recipe: Recipe) -> Recipe:
+    """Apply the transformations that the row of a recipe's reduction needs first."""
+    reduction = recipe.reduction
+    for function, kwargs in [] if reduction is None else applied_before(reduction.row):
+        recipe = recipe.but(expression=Apply(function, kwargs, (recipe.expression,)))
+    return recipe
 
 
 def _slice(tree: Slice, one: Known) -> Known | Why:
@@ -271,10 +245,11 @@ def _slice(tree: Slice, one: Known) -> Known | Why:
     found = cut_pixels(one, tree.cuts)
     if not isinstance(found, Known):
         return found
-    shown = list(found.view.shown)
+    view = found.recipe.view
+    shown = list(view.shown)
     for k in tree.new:
         shown.insert(k, ())
-    return found.shown(found.view._replace(shown=tuple(shown)), tuple(range(len(shown))))
+    return found.shown(view._replace(shown=tuple(shown)), tuple(range(len(shown))))
 
 
 def _of_chunks(
@@ -293,7 +268,8 @@ def _of_chunks(
     further = any(isinstance(x, Beside) and x.has_further for x in operands)
     if further or one.labels != tree.labels:
         return "the result has other axes than the pixels"
-    return one.but(expression=Apply(tree.function, tree.kwargs, operands))
+    expression = Apply(tree.function, tree.kwargs, operands)
+    return one.with_recipe(expression=expression)
 
 
 def _operands(
@@ -312,10 +288,10 @@ def _operands(
     operands: list[object] = []
     for one, x in zip(inner, tree.arguments, strict=True):
         if one is not None:
-            same = first.labels, first.chunks, first.view
-            if (x.labels, one.chunks, one.view) != same:
+            same = first.labels, first.chunks, first.recipe.view
+            if (x.labels, one.chunks, one.recipe.view) != same:
                 return "the operands have different chunks or axes"
-            operands.append(one.expression)
+            operands.append(one.recipe.expression)
         elif x.labels is None:
             if is_other_array(x.value):
                 return "an operand is not a NumPy array"
@@ -332,13 +308,14 @@ def _beside(given: Argument, first: Known) -> Beside | None:
     """Return an operand that broadcasts to the pixels; None if it may be longer."""
     labels = given.labels or ()
     axes = [first.labels.index(x) if x in first.labels else None for x in labels]
+    view = first.recipe.view
     unknown = any(
-        n > 1 if axis is None else first.shape[axis] == 1 or not first.view.shown[axis]
+        n > 1 if axis is None else first.shape[axis] == 1 or not view.shown[axis]
         for axis, n in zip(axes, given.numblocks, strict=True)
     )
     if unknown or len({*labels}) < len(labels):
         return None
-    spans = tuple(() if axis is None else first.view.spans(axis) for axis in axes)
+    spans = tuple(() if axis is None else view.spans(axis) for axis in axes)
     return Beside(given.value.name, spans, given.numblocks, (None,) * len(axes))
 
 
@@ -347,7 +324,8 @@ def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Kn
 
     Over whole frames it is a matrix product; otherwise, products are computed and then summed.
     """
-    out, is_second = tree.labels, operands[1] is one.expression
+    recipe = one.recipe
+    out, is_second = tree.labels, operands[1] is recipe.expression
     weights, given = operands[0 if is_second else 1], tree.arguments[0 if is_second else 1]
     if not isinstance(weights, Beside):
         return "both operands of a product are read from files"
@@ -359,9 +337,9 @@ def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Kn
     gone = tuple(axis for axis, label in enumerate(one.labels) if label in tree.gone)
     order = tuple(map(labels.index, out))
     as_dask = partial(transposed, order=order)
-    parts = [part for axis in gone for part in one.view.shown[axis]]
-    nav_ndim = one.source.layout.nav_ndim
-    whole = {*parts} == {part for part in one.view.parts if part.axis >= nav_ndim}
+    parts = [part for axis in gone for part in recipe.view.shown[axis]]
+    nav_ndim = recipe.source.layout.nav_ndim
+    whole = {*parts} == {part for part in recipe.view.parts if part.axis >= nav_ndim}
     if parts and whole and {*tree.gone} <= {*index}:
         kwargs = dict(tree.kwargs)
         if "axes" in kwargs:  # dask misplaces the axes of the result if these are negative
@@ -369,24 +347,26 @@ def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Kn
             kwargs["axes"] = tuple(map(first.index, tree.gone)), kwargs["axes"][1]
         plain = partial(tree.function, **kwargs)
         plain = partial(swapped, function=plain) if is_second else plain
-        return one.but(step=LastStep(Contraction(weights, gone), plain, as_dask))
+        step = LastStep(Contraction(weights, gone), plain, as_dask)
+        return one.with_recipe(step=step)
     if not gone or weights.has_further:
         return "no kernel for products with further axes over parts of frames"
     step = LastStep(Reduction(SUM, gone, None), partial(added, gone=gone, order=order), as_dask)
-    return one.but(expression=Apply(operator.mul, {}, operands), step=step)
+    return one.with_recipe(expression=Apply(operator.mul, {}, operands), step=step)
 
 
 def cut_pixels(one: Known, cuts: Sequence[Cut]) -> Known | Why:
     """Apply cuts to the sources, the operands and the view."""
-    found = one.view.cut(cuts, one.grid.shape)
-    expression = None if found is None else cut(one.expression, found[0], one.grid.shape)
+    recipe, sizes = one.recipe, one.grid.shape
+    found = recipe.view.cut(cuts, sizes)
+    expression = None if found is None else cut(recipe.expression, found[0], sizes)
     if found is None or expression is None:
         return "slices a split axis, or an operand of several chunks"
     of, view = found
     chunks = tuple(cut_chunks(axis, x) for axis, x in zip(one.chunks, of, strict=True) if x.kept)
     labels = tuple(range(len(view.shown)))
-    one = one.but(expression=expression, chunks=chunks, grid=Grid.of(chunks))
-    return one.but(view=view, labels=labels, output=labels)
+    one = one.with_recipe(expression=expression, view=view)
+    return one.but(chunks=chunks, grid=Grid.of(chunks), labels=labels, output=labels)
 
 
 def _bin(tree: Bin, one: Known) -> Known | Why:
@@ -400,12 +380,13 @@ def _bin(tree: Bin, one: Known) -> Known | Why:
         ends = [Cut(0, 1, n - n % k) for n, k in zip(one.shape, tree.by, strict=True)]
         found = cut_pixels(one, ends)
     if isinstance(found, Known):
-        sizes = found.view.sizes(found.grid.shape)
+        view = found.recipe.view
+        sizes = view.sizes(found.grid.shape)
         pairs = [n for size, k in zip(found.shape, tree.by, strict=True) for n in (size // k, k)]
         labels = tuple(k // 2 for k in range(2 * ndim))
-        found = found.shown(found.view.reshaped(sizes, pairs), labels)
+        found = found.shown(view.reshaped(sizes, pairs), labels)
     if not isinstance(found, Known):
         return found
     if found.shown_chunks[::2] != tree.chunks:
         return "chunks are not multiples of the bins"
-    return found.but(step=step, output=labels[::2])
+    return found.with_recipe(step=step).but(output=labels[::2])

@@ -18,7 +18,7 @@ from dask_tiled.model.paths import is_url
 from dask_tiled.plans.last_steps import LastStep
 from dask_tiled.plans.lowering import Known, Why
 from dask_tiled.plans.recipes import Recipe, Recipes
-from dask_tiled.plans.tasks import ChunkJob, run_job
+from dask_tiled.plans.tasks import run_job
 from dask_tiled.plans.tree import Node
 from dask_tiled.plans.views import Span
 from dask_tiled.reading.reader import Source
@@ -107,7 +107,7 @@ def needed(
             continue
         if name in ends:
             found.dependencies[name] = {ends[name]}
-        elif name in known and not known[name].is_read:
+        elif name in known and not known[name].recipe.is_read:
             found.parts[name] = known[name]
             found.dependencies[name] = {x.name for x in known[name].recipe.beside}
         else:
@@ -154,8 +154,8 @@ def in_fewer_chunks(parts: Mapping[str, Known], unseen: Collection[str]) -> dict
         if beside or _takes_whole_chunks(part):
             return {**parts}
         if name not in unseen:
-            left = {*range(len(part.labels))} - {*part.gone}
-            axes -= {x.axis for place in left for x in part.view.shown[place]}
+            left = {*range(len(part.labels))} - {*part.recipe.gone}
+            axes -= {x.axis for place in left for x in part.recipe.view.shown[place]}
     most = max(map(_most_chunks, parts.values()), default=1)
     merged = {name: _merged(part, axes, most) for name, part in parts.items()}
     across = {_across(part) for part in merged.values()} if parts.keys() <= {*unseen} else set()
@@ -167,14 +167,14 @@ def in_fewer_chunks(parts: Mapping[str, Known], unseen: Collection[str]) -> dict
 
 def _fits(part: Known) -> bool:
     """Return whether tasks work on tiles, or take the memory of small chunks only."""
-    nbytes = math.prod(map(max, part.chunks)) * part.source.dtype.itemsize
+    nbytes = math.prod(map(max, part.chunks)) * part.recipe.source.dtype.itemsize
     return part.obstacle is None or nbytes <= PART_BYTES
 
 
 def _takes_whole_chunks(part: Known) -> bool:
     """Return whether a user's function asks for the chunks as they are."""
-    done = part.step and part.step.done
-    return isinstance(done, ChunkJob) and done.job.request.by == "chunk"
+    job = part.recipe.job
+    return job is not None and job.job.request.by == "chunk"
 
 
 def _across(part: Known) -> Chunks | None:
@@ -184,11 +184,12 @@ def _across(part: Known) -> Chunks | None:
     are much smaller than chunks, or where the file or the operands cannot be cut so. Where the
     order of combining changes bits, chunks are only cut.
     """
-    source, view, chunks = part.source, part.view, list(part.chunks)
-    axes = () if part.reduction is None else part.reduction.axes
+    recipe, chunks = part.recipe, list(part.chunks)
+    source, view = recipe.source, recipe.view
+    axes = () if recipe.reduction is None else recipe.reduction.axes
     gone = {x.axis for place in axes for x in view.shown[place]}
     left = {x.axis for k, parts in enumerate(view.shown) if k not in axes for x in parts}
-    beside = {span.axis for x in part.recipe.beside for spans in x.spans for span in spans}
+    beside = {span.axis for x in recipe.beside for spans in x.spans for span in spans}
     nav_ndim, free = source.layout.nav_ndim, left - gone - beside - view.flipped
     along = {k for k in free if k < nav_ndim} or free & {nav_ndim} - {len(chunks) - 1}
     count = math.prod(len(chunks[axis]) for axis in gone)
@@ -213,12 +214,14 @@ def _across(part: Known) -> Chunks | None:
 
 def _is_exact(part: Known) -> bool:
     """Return whether the order in which pixels are combined cannot change a bit of the result."""
-    reduction, pixel = part.reduction, part.source.dtype
+    reduction, pixel = part.recipe.reduction, part.recipe.source.dtype
     if reduction is None or reduction.row.ufunc not in {np.add, np.multiply}:
         return reduction is not None
     if not reduction.row.is_ufunc or reduction.dtype is None:
         return False
-    counts = isinstance(part.expression, Source) and pixel.kind in "biu" and pixel.itemsize <= 4
+    counts = (
+        isinstance(part.recipe.expression, Source) and pixel.kind in "biu" and pixel.itemsize <= 4
+    )
     adds = counts and reduction.dtype == np.float64 and reduction.row.ufunc is np.add
     return adds or reduction.dtype.kind in "iu"
 
@@ -234,21 +237,21 @@ def _merged(part: Known, axes: set[int], most: int) -> Known:
 
 
 def _in_chunks(part: Known, chunks: Chunks) -> Known:
-    grid, step = Grid.of(chunks), part.step
-    if step is not None and isinstance(step.done, ChunkJob) and chunks != part.chunks:
-        job = step.done.on(grid)
-        part = part.but(step=LastStep(job, partial(run_job, job=job)))
+    grid, job = Grid.of(chunks), part.recipe.job
+    if job is not None and chunks != part.chunks:
+        job = job.on(grid)
+        step = LastStep(job, partial(run_job, job=job))
+        part = part.with_recipe(step=step)
     return part.but(chunks=chunks, grid=grid)
 
 
 def _most_chunks(known: Known) -> int:
     """Return the number of tasks up to which reductions of a source gain from more tasks."""
-    source, reduction = known.source, known.reduction
+    source, reduction = known.recipe.source, known.recipe.reduction
     if source.layout.is_sparse and reduction is not None and reduction.row is SUM:
         frames = math.prod(known.grid.shape[: source.layout.nav_ndim])
         return max(1, _event_tasks(source.layout), frames // MOST_FRAMES)
-    is_job = known.step is not None and isinstance(known.step.done, ChunkJob)
-    if takes_time(source) or is_job:  # functions of users may take long
+    if takes_time(source) or known.recipe.job:  # functions of users may take long
         return MOST_CHUNKS
     nbytes = math.prod(known.grid.shape) * source.dtype.itemsize
     return min(MOST_CHUNKS, max(1, nbytes // LEAST_BYTES))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, starmap
 from typing import Any, NamedTuple, TypeVar
 
@@ -66,44 +66,92 @@ Made = TypeVar("Made")
 
 
 class Recipe:
-    """Computation on the pixels of a chunk, and their reduction.
+    """A computation of chunks: an expression of sources, a view of it, and perhaps a last step.
 
     The program is compiled when a graph is planned, for the dtypes that dask announced; a task
     whose operands have other dtypes compiles its own. Chunks of one shape share what does not
     depend on their places.
     """
 
-    def __init__(
-        self, expression: Expression, view: View, nav_ndim: int, last: LastStep | None
-    ) -> None:
-        self._nodes = nodes_of(expression)
-        self._view = view
-        self._nav_ndim = nav_ndim
-        self._last = last
-        operands = chain(*(node.operands for node in self._nodes if isinstance(node, Apply)))
-        beside = dict.fromkeys(x for x in operands if isinstance(x, Beside))
-        self._numbers = {x: number for number, x in enumerate(beside)}
-        self.beside = tuple(beside)
-        if last is not None and isinstance(last.done, Contraction):
-            self.beside += (last.done.weights,)
+    def __init__(self, expression: Expression, view: View, step: LastStep | None = None) -> None:
+        self.expression = expression
+        self.view = view
+        self.step = step
         self._programs: dict[Dtypes, Program | Why] = {}
         self._outlines: dict[tuple[tuple[int, ...], Dtypes], Computation | Why] = {}
+
+    def but(self, **changes: Any) -> Recipe:
+        """Return a recipe with another expression, view or step."""
+        own = {"expression": self.expression, "view": self.view, "step": self.step}
+        return Recipe(**(own | changes))
+
+    @property
+    def source(self) -> Source:
+        """One of the sources; all have the same axes."""
+        node = self.expression
+        while isinstance(node, Apply):
+            node = node.inner[0]
+        return node
+
+    @property
+    def reduction(self) -> Reduction | None:
+        """The reduction that begins with the last step, or None."""
+        done = self.step and self.step.done
+        return done if isinstance(done, Reduction) else None
+
+    @property
+    def job(self) -> ChunkJob | None:
+        """The job of a user's function that is the last step, or None."""
+        done = self.step and self.step.done
+        return done if isinstance(done, ChunkJob) else None
+
+    @property
+    def gone(self) -> tuple[int, ...]:
+        """Axes of the view that the last step reduces to length 1."""
+        return () if self.step is None else self.step.done.axes
+
+    @property
+    def reduces(self) -> bool:
+        """Whether the recipe has a last step."""
+        return self.step is not None
+
+    @property
+    def needs_ending(self) -> bool:
+        """Whether only the engine can combine the results."""
+        return self.reduction is not None and self.reduction.row.finds_place
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the recipe only reads pixels."""
+        return self.step is None and isinstance(self.expression, Source)
+
+    @cached_property
+    def _nodes(self) -> list[Expression]:
+        return nodes_of(self.expression)
+
+    @cached_property
+    def _numbers(self) -> dict[Beside, int]:
+        """Numbers of the operands of the expression."""
+        operands = chain(*(node.operands for node in self._nodes if isinstance(node, Apply)))
+        beside = dict.fromkeys(x for x in operands if isinstance(x, Beside))
+        return {x: number for number, x in enumerate(beside)}
+
+    @cached_property
+    def beside(self) -> tuple[Beside, ...]:
+        """All operands besides the pixels, weights last."""
+        done = self.step and self.step.done
+        return (*self._numbers, *([done.weights] if isinstance(done, Contraction) else []))
 
     @property
     def read_sources(self) -> list[Source]:
         """Sources that NumPy reads completely, repeated as they occur."""
         return [node for node in self._nodes if isinstance(node, Source)]
 
-    @property
-    def reduces(self) -> bool:
-        """Whether the recipe has a last step."""
-        return self._last is not None
-
     def widths(self, operands: Sequence[Array]) -> list[int]:
         """Return the bytes per pixel of each node, in the order that NumPy computes them."""
         found = list[int]()
         beside = [np.ones((1,) * x.ndim, x.dtype) for x in operands]
-        ndim = len(self._view.parts)
+        ndim = len(self.view.parts)
 
         def noted(made: Any) -> Any:
             found.append(made.dtype.itemsize)
@@ -126,8 +174,8 @@ class Recipe:
     def is_large(self) -> bool:
         """Whether the recipe is too large to be a part of every task."""
         nbytes = sum(SOURCE_BYTES + source.nbytes for source in self.read_sources)
-        if self._last is not None and isinstance(self._last.done, ChunkJob):
-            nbytes += self._last.done.nbytes
+        if self.job is not None:
+            nbytes += self.job.nbytes
         return STEP_BYTES * len(self._nodes) + nbytes > LARGE_BYTES
 
     def _value(
@@ -158,7 +206,7 @@ class Recipe:
     @property
     def words(self) -> str:
         """Short text of the last operation."""
-        done, node = self._last and self._last.done, self._nodes[-1]
+        done, node = self.step and self.step.done, self._nodes[-1]
         if isinstance(done, Reduction):
             return done.row.name
         if done is not None:
@@ -178,19 +226,20 @@ class Recipe:
     def _outline(self, shape: tuple[int, ...], dtypes: Dtypes) -> Computation | Why:
         if dtypes not in self._programs:
             self._programs[dtypes] = self._program(dtypes)
-        program, reduction = self._programs[dtypes], self._last and self._last.done
+        program, reduction = self._programs[dtypes], self.step and self.step.done
         if not isinstance(program, Program):
             return program
-        axes_of = tuple(part.axis for part in self._view.parts)
-        nav_ndim = sum(axis < self._nav_ndim for axis in axes_of)
-        found = Computation(program, (), shape, axes_of, nav_ndim)
+        axes_of = tuple(part.axis for part in self.view.parts)
+        nav_ndim = self.source.layout.nav_ndim
+        shown_nav_ndim = sum(axis < nav_ndim for axis in axes_of)
+        found = Computation(program, (), shape, axes_of, shown_nav_ndim)
         if isinstance(reduction, Reduction):
-            numbers = self._view.numbers
+            numbers = self.view.numbers
             axes = tuple(number for axis in reduction.axes for number in numbers[axis])
             reduction = replace(reduction, axes=axes).of(program.dtype)
             if not reduction.casts_first(program.dtype):
                 found = replace(found, end=reduction)
-                found = replace(found, fold=fold_for(found, self._nav_ndim))
+                found = replace(found, fold=fold_for(found, nav_ndim))
         return found
 
     def _program(self, dtypes: Dtypes) -> Program | Why:
@@ -203,7 +252,7 @@ class Recipe:
             return found
 
         root = self._value(draft.read, steps, [*starmap(Operand, enumerate(dtypes))])
-        last = self._last and self._last.done
+        last = self.step and self.step.done
         if not isinstance(root, Register):
             return missing[0] if missing else "the result is a number"
         if isinstance(last, Reduction):
@@ -214,19 +263,19 @@ class Recipe:
 
     def make(self, block_id: Block, blocks: Sequence[Array], found: Array) -> Result:
         """Return the result of dask's function, computed from all pixels of a chunk."""
-        found = self._view.show(found)
-        if self._last is None:
+        found = self.view.show(found)
+        if self.step is None:
             return like_numpy(found)
-        if isinstance(self._last.done, Contraction):
-            return self._last.plain(found, blocks[-1])
-        given = {"block_id": block_id} if isinstance(self._last.done, ChunkJob) else {}
-        return self._last.plain(found, **given)
+        if isinstance(self.step.done, Contraction):
+            return self.step.plain(found, blocks[-1])
+        given = {"block_id": block_id} if isinstance(self.step.done, ChunkJob) else {}
+        return self.step.plain(found, **given)
 
     def operands(
         self, box: Box, blocks: Sequence[Array]
     ) -> tuple[tuple[Array, ...], tuple[int, ...]]:
         """Return the chunks of operands, weights last, and the shape of the pixels."""
-        sizes = self._view.sizes([b - a for a, b in box])
+        sizes = self.view.sizes([b - a for a, b in box])
         found = (one.block(block, sizes) for one, block in zip(self.beside, blocks, strict=True))
         return tuple(found), tuple(sizes.values())
 
@@ -247,7 +296,7 @@ class Recipe:
 
         ``room`` returns memory for the result, if it has a destination.
         """
-        last, found = self._last and self._last.done, self._in_one_pass(one, room)
+        last, found = self.step and self.step.done, self._in_one_pass(one, room)
         if isinstance(found, ChunkJob):
             _, chunk = one.begins_with
             return one._replace(shown=found.begin(chunk, room), end=like_numpy)
@@ -290,10 +339,10 @@ class Recipe:
         """
         if not isinstance(one.outline, Computation):
             return one.outline
-        job, last = self._job(one), self._last and self._last.done
+        job, last = self._job(one), self.step and self.step.done
         match last:
             case ChunkJob():
-                reads = job.program.is_read and last.nav_ndim == self._nav_ndim
+                reads = job.program.is_read and last.nav_ndim == self.source.layout.nav_ndim
                 computed = "functions of tiles get the tiles of files, not computed ones"
                 return last if reads else computed
             case Reduction():
@@ -316,19 +365,19 @@ class Recipe:
     def _finish_products(self, job: Computation, further: tuple[int, ...], found: Array) -> Result:
         nav, frame = job.shape[: job.nav_ndim], job.shape[job.nav_ndim :]
         shape = nav + (1,) * len(frame) + further
-        found = self._view.show(found.astype(job.dtype, copy=False).reshape(shape))
-        as_dask = self._last and self._last.as_dask
+        found = self.view.show(found.astype(job.dtype, copy=False).reshape(shape))
+        as_dask = self.step and self.step.as_dask
         return as_dask(found, shape, found.dtype) if as_dask else found
 
     def _finish(
         self, row: Aggregation, job: Computation, room: Room | None, found: Array
     ) -> Result:
-        dtype, as_dask = job.dtype, self._last and self._last.as_dask
+        dtype, as_dask = job.dtype, self.step and self.step.as_dask
         if row.combine is not None:
             axes = job.reduction.axes if job.reduction else ()
             left = [1 if k in axes else n for k, n in enumerate(job.shape)]
             tail = found.shape[-1:] if found.size > math.prod(left) else ()
-            found = self._view.show(found.reshape((*left, *tail)))
+            found = self.view.show(found.reshape((*left, *tail)))
             if row.counts and not tail:  # no NaN
                 number = math.prod(job.shape) // math.prod(left)
                 found = np.stack([found, np.full_like(found, number)], axis=-1)
@@ -338,7 +387,7 @@ class Recipe:
             return found.astype(dtype, copy=False)
         if room is not None:
             as_dask = partial(as_dask, out=room(dtype))
-        shape = tuple(math.prod(job.shape[k] for k in some) for some in self._view.numbers)
+        shape = tuple(math.prod(job.shape[k] for k in some) for some in self.view.numbers)
         return as_dask(found, shape, dtype)
 
 
