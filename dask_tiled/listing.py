@@ -34,18 +34,27 @@ class Contents:
     path : path-like or list of path-like
     options : mapping
         Options of ``open_dataset``, with the format.
+    desc : Description, optional
+        One of the datasets, with the list of all; without it, there is one dataset.
+
+    Attributes
+    ----------
     option : str
         Name of the option that selects a dataset.
-    keys : mapping
+    keys : dict
         Its values by name; None if it is not needed.
+    meant : str
+        Name of the described dataset.
     """
 
-    def __init__(
-        self, path: Any, options: Mapping[str, Any], option: str, keys: Mapping[str, Any]
-    ) -> None:
-        self.path, self.keys, self._options, self._option = path, keys, options, option
+    def __init__(self, path: Any, options: Mapping[str, Any], desc: Description | None) -> None:
+        self.path, self._options, self.meant = path, options, DATA
+        self.option, meant, names = Listing.of(facts_of(desc))
+        self.keys: dict[str, Any] = {DATA: None}
+        if len(names) > 1 and meant in names:
+            self.meant, self.keys = names[meant], {name: key for key, name in names.items()}
         self._rows: dict[str, tuple[str, ...]] = {}
-        self.together = Together([*keys.values()])
+        self.together = Together([*self.keys.values()])
 
     @property
     def label(self) -> str:
@@ -56,7 +65,7 @@ class Contents:
     def arguments(self, name: str) -> dict[str, Any]:
         """Return the options of ``open_dataset`` for a dataset."""
         key = self.keys[name]
-        return {**self._options} | ({} if key is None else {self._option: key})
+        return {**self._options} | ({} if key is None else {self.option: key})
 
     def rows(self, most: int = MOST_ROWS) -> list[tuple[str, ...]]:
         """Describe the first datasets: a header, then name, shape, dtype and axes of each."""
@@ -100,10 +109,7 @@ def list_contents(
     if doubts == "raise":
         raise_of(listed, "fill", opened=path, follow=False)
     warn_of(listed, opened=path, missing="fill", doubts=doubts)
-    option, meant, names = Listing.of(facts_of(desc))
-    several = len(names) > 1 and meant in names
-    keys = {name: key for key, name in names.items()} if several else {DATA: None}
-    return Contents(path, {**options, "format": desc.format}, option, keys)
+    return Contents(path, {**options, "format": desc.format}, desc)
 
 
 def _first_described(path: Any, options: Mapping[str, Any]) -> Description:

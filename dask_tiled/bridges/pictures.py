@@ -8,12 +8,12 @@ from typing import Any
 
 import dask.array as da
 
+from dask_tiled.datasets import Datasets
 from dask_tiled.describing import warn_of
 from dask_tiled.errors import DatasetError, warn
-from dask_tiled.export.zarr.group import DATA
-from dask_tiled.model.description import facts_of
+from dask_tiled.listing import Contents
+from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import unsettled
-from dask_tiled.model.listing import Listing
 from dask_tiled.opened.tiled_array import description_of
 from dask_tiled.opening import open_dataset
 
@@ -24,11 +24,13 @@ OF_ONE = {
 """Options that apply to one image, and then restrict the result to it."""
 
 
-def listing_of(arr: da.Array, options: Mapping[str, Any]) -> Listing | None:
-    """Return the images of the file of an array; None if it has one, or an option restricts it."""
-    found = Listing.of(facts_of(description_of(arr)))
-    several = len(found.names) > 1 and found.meant in found.names
-    return found if several and not OF_ONE & options.keys() else None
+def pictures_of(path: Any, options: Mapping[str, Any], desc: Description | None) -> Contents:
+    """Return the images that a description lists, unless an option restricts it to one.
+
+    The option ``axes`` applies to the first image only.
+    """
+    others = {key: x for key, x in options.items() if key != "axes"}
+    return Contents(path, others, None if OF_ONE & options.keys() else desc)
 
 
 def open_pictures(
@@ -37,26 +39,22 @@ def open_pictures(
     """Yield the images that a file lists, with names, the default one first.
 
     A single image is called ``data``. Images in ``dropped`` are not opened; those that cannot be
-    opened are skipped with a warning. The option ``axes`` applies to the first image only. Which
-    image is the default one is no doubt, as all are opened.
+    opened are skipped with a warning. Which image is the default one is no doubt, as all are
+    opened.
     """
     quiet = {"doubts": "ignore"} if options.get("doubts", "warn") == "warn" else {}
     first = open_dataset(path, **{**options, **quiet})
-    listing = listing_of(first, options)
     desc = description_of(first)
+    pictures = pictures_of(path, options, desc)
     if quiet and desc is not None:
-        settled = () if listing is None else ("dataset",)
+        settled = ("dataset",) if len(pictures.keys) > 1 else ()
         left = replace(desc, doubts=unsettled(desc.doubts, settled))
         warn_of(left, opened=path, missing="fill")
-    if listing is None:
-        yield DATA, first
-        return
-    option, meant, names = listing
-    yield names.pop(meant), first
-    options = {key: value for key, value in options.items() if key != "axes"}
-    for key, name in names.items():
-        if name not in dropped:
+    yield pictures.meant, first
+    others = Datasets(pictures)
+    for name in others:
+        if name != pictures.meant and name not in dropped:
             try:
-                yield name, open_dataset(path, **options, **{option: key})
+                yield name, others[name]
             except (DatasetError, ImportError) as error:
                 warn(f"{name!r} is skipped: {error}")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import dask.array as da
 import numpy as np
 
-from dask_tiled.bridges.pictures import listing_of
+from dask_tiled.bridges.pictures import pictures_of
+from dask_tiled.datasets import Datasets
+from dask_tiled.listing import Contents
 from dask_tiled.opened.inputs import is_array
+from dask_tiled.opened.tiled_array import description_of
 from dask_tiled.opening import opened
 
 PLAIN = str, int, float, tuple, list, dict
@@ -33,34 +36,25 @@ def source_of(data: Any, options: Mapping[str, Any]) -> str:
 class Pictures:
     """Arrays by number, opened on first access."""
 
-    def __init__(self, first: da.Array, others: Mapping[str, Callable[[], da.Array]]) -> None:
-        self.names = [*others]
-        self._open = [*others.values()]
-        self._first = first
-        self.begins_with = 0
-        self.chosen = [""] * len(self.names)
+    def __init__(self, first: da.Array, contents: Contents) -> None:
+        self.names = [*contents.keys]
+        self.begins_with = self.names.index(contents.meant)
+        self.chosen = [
+            "" if name == contents.meant else f", {contents.option}={key!r}"
+            for name, key in contents.keys.items()
+        ]
         """Code of the option that chooses each picture; empty where none is needed."""
+        self._first, self._datasets = first, Datasets(contents)
 
     @classmethod
     def of(cls, data: Any, options: Mapping[str, Any], *, follow: bool = False) -> Pictures:
         """Open an array, or the default picture of files, and list the other pictures."""
-        if follow and not is_array(data):
-            options = {**options, "follow": True}
+        if is_array(data):
+            return cls(opened(data, **options), pictures_of(data, options, None))
+        options = {**options, "follow": True} if follow else options
         first = opened(data, **options)
-        listing = None if first is data else listing_of(first, options)
-        if listing is None:
-            return cls(first, {"data": lambda: first})
-        option, meant, names = listing
-        plain = {key: value for key, value in options.items() if key != "axes"}
-
-        def opens(key: Any) -> Callable[[], da.Array]:
-            return lambda: opened(data, **plain, **{option: key})
-
-        found = cls(first, {name: opens(key) for key, name in names.items()})
-        found.begins_with = [*names].index(meant)
-        found.chosen = ["" if key == meant else f", {option}={key!r}" for key in names]
-        return found
+        return cls(first, pictures_of(data, options, description_of(first)))
 
     def __getitem__(self, number: int) -> da.Array:
         """Open a picture."""
-        return self._first if number == self.begins_with else self._open[number]()
+        return self._first if number == self.begins_with else self._datasets[self.names[number]]

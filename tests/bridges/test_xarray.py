@@ -36,9 +36,10 @@ from dask_tiled import (
 )
 from dask_tiled.bridges.xarray_engine import Engine
 from dask_tiled.export.zarr.group import Dimensions
+from dask_tiled.formats.lif import descriptor as lif
 from dask_tiled.graphs.wrapped import unwrapped
 from dask_tiled.plans.tasks import pixels_of
-from dask_tiled.testing import counting_frames, write_dm, write_mib, write_npy, write_raw
+from dask_tiled.testing import counting_frames, write_dm, write_lif, write_mib, write_npy, write_raw
 
 FRAMES = counting_frames((5, 7, 8, 16), "uint16")
 DIMS = "scan_y", "scan_x", "y", "x"
@@ -351,6 +352,18 @@ def test_exports_keep_chunks(calibrated, tmp_path):
     for name in DIMS[:3]:
         xr.testing.assert_allclose(again[name], found[name])
         assert again[name].attrs == found[name].attrs
+
+
+def test_the_list_of_images_is_read_once(tmp_path, monkeypatch):
+    """And once more for the first image, however many there are."""
+    read, calls = lif.read_file, []
+    monkeypatch.setattr(lif, "read_file", lambda file: calls.append(file) or read(file))
+    images = {f"image {k}": FRAMES[0, 0] + np.uint16(k) for k in range(7)}
+    write_lif(tmp_path / "a.lif", images, "yx")
+    found = in_xarray(tmp_path / "a.lif")
+    assert len(calls) == 2
+    for name, pixels in images.items():
+        np.testing.assert_array_equal(found[name], pixels)
 
 
 @pytest.mark.parametrize("chunks", [None, {}])
