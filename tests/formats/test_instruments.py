@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from checks import instrument_of, nearly
 from kinds import KINDS
+from mrcfile.dtypes import get_ext_header_dtype
 
 import dask_tiled
 from dask_tiled import describe
-from dask_tiled.formats.mrc import header as mrc_header
 from dask_tiled.formats.tools.text import local_time
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.testing import (
@@ -254,16 +254,15 @@ def of_gatan(folder):
 def of_mrc(folder):
     """Write extended headers of FEI, new and old, and a file of Direct Electron."""
     fields = {
+        "Microscope type": b"Titan", "Camera name": b"Ceta", "Metadata size": 768,
         "HT": 3e5, "Magnification": 1e5, "Camera length": 0.5, "Convergence angle": 0.02,
         "Integration time": 1.5, "Dwell time": 0.25, "Defocus": -1e-6, "X-Stage": 2e-6,
         "Alpha tilt": 30, "Timestamp": 43831.5,
     }  # fmt: skip
-    extended = bytearray(2 * 768)
-    struct.pack_into("<2i", extended, 0, 768, 0)
+    extended = np.zeros(2, get_ext_header_dtype(b"FEI1", "<"))
     for name, value in fields.items():
-        struct.pack_into("<d", extended, mrc_header.FEI[name][0], value)
-    extended[20:25], extended[435:439] = b"Titan", b"Ceta"
-    options = {"extended": bytes(extended), "extended_type": b"FEI1"}
+        extended[name] = value
+    options = {"extended": extended.tobytes(), "extended_type": b"FEI1"}
     facts = {
         "microscope": "Titan", "beam_energy": 3e5, "magnification": 1e5, "camera_length": 0.5,
         "convergence_angle": 0.02, "defocus": -1e-6, "stage_x": 2e-6, "stage_y": 0, "stage_z": 0,
