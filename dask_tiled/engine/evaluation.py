@@ -201,9 +201,10 @@ class StageSink:
         return [*self._vectors.arrays, *(steps for _, steps, _ in self._stages)]
 
     def working_bytes(self, tile: tuple[int, ...]) -> int:
-        """Return the bytes of the registers for a tile, and to read another source."""
-        others = (memory_of(x, self._chunk.box, tile) for x in self.others())
-        return math.prod(tile) * self._width + max(others, default=0)
+        """Return the bytes of the registers for a tile, and to read the sources of a stage."""
+        others = ({*stage.reads.values()} - {0} for stage, *_ in self._stages)
+        read = (sum(memory_of(self._sources[k], self._chunk.box, tile) for k in x) for x in others)
+        return math.prod(tile) * self._width + max(read, default=0)
 
     def others(self) -> list[Source]:
         """List the sources that are read besides the first, in the order of the stages."""

@@ -27,6 +27,7 @@ from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.tables import html_table, text_table
 from dask_tiled.opened.axes import shown_of
 from dask_tiled.plans.recipes import Recipe
+from dask_tiled.plans.tasks import sent_bytes
 from dask_tiled.reading.amounts import Amount, amount_of, passes_of
 from dask_tiled.reading.counting import counted
 from dask_tiled.tiling.negotiation import USUAL_COUNT, block_chunks
@@ -318,7 +319,7 @@ def explain(
         workers = check_whole("workers", workers, least=1)
         reading = explained.bytes_read / (workers * rate) if rate else 0.0
         seconds = _seconds(reading, walk.number) if rate else None
-        cluster = OnCluster(workers, _graph_bytes(walk.sent), seconds)
+        cluster = OnCluster(workers, sent_bytes(walk.sent), seconds)
         explained = replace(explained, cluster=cluster)
     return _run(explained, collections) if run else explained
 
@@ -353,15 +354,6 @@ def _left(collections: Sequence[Any], walk: TaskWalk) -> tuple[tuple[str, str], 
     if not all(isinstance(one.__dask_graph__(), HighLevelGraph) for one in collections):
         left.add(("expressions", "dask uses array expressions, which have other graphs"))
     return tuple(sorted(left))
-
-
-def _graph_bytes(graph: Any) -> int:
-    """Return the bytes of the graph that a client sends."""
-    import cloudpickle
-
-    buffers: list[Any] = []
-    size = len(cloudpickle.dumps(graph, protocol=5, buffer_callback=buffers.append))
-    return size + sum(buffer.raw().nbytes for buffer in buffers)
 
 
 def _on_cluster_text(cluster: OnCluster) -> str:

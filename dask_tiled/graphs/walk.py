@@ -34,6 +34,7 @@ from dask_tiled.graphs.names import (
     chunk,
     flatten,
     order,
+    reductions,
 )
 from dask_tiled.graphs.results import OutputBuffer, put, whole
 from dask_tiled.graphs.rewriting import Planned, optimize
@@ -50,11 +51,13 @@ VIEWS = {
 }
 """Functions that usually return views."""
 LIGHT = {
-    *("sum", "prod", "any", "all", "chunk_min", "chunk_max", "where", "clip", "round", "around"),
     *("astype", "stack", "concatenate", "concatenate2", "concatenate3", "concatenate_shaped"),
-    *("finalize", "copied"),
+    *("finalize", chunk.sum, chunk.prod, chunk.any, chunk.all),
+    *(reductions.chunk_min, reductions.chunk_max, np.where, np.clip, np.round, np.around),
+    *ELEMENTWISE,
+    *(OPERATORS - {operator.pow}),
 }
-"""Functions that need little memory besides their results."""
+"""Functions, or their names, that need little memory besides their results."""
 SEVERAL = {"moment_chunk": 3, "moment_combine": 3, "mean_chunk": 2, "mean_combine": 2}
 """Functions that return several arrays, of which dask annotates only one."""
 CASTING = {"matmul", "tensordot", "chunk_einsum", *SEVERAL}
@@ -70,11 +73,18 @@ Place = tuple[int, ...]
 
 
 class Memory:
-    """A block of memory that several values may share; ``of`` is the shape of a whole result."""
+    """A block of memory that several values may share."""
 
-    def __init__(self, nbytes: int = 0, of: Place | None = None) -> None:
+    def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
-        self.of = of
+
+
+class ResultMemory(Memory):
+    """Memory of a result of some shape, into which tasks write chunks; it stays."""
+
+    def __init__(self, shape: Place) -> None:
+        super().__init__(0)
+        self.shape = shape
 
 
 class TaskValue(NamedTuple):
@@ -97,6 +107,7 @@ class TaskWalk:
     def __init__(self, collections: Sequence[Any]) -> None:
         self._annotated = dict(_annotated(collections))
         self._costs = dict[object, Cost]()
+        self._results = list[ResultMemory]()
         self.reads = defaultdict[str, Counter[ReadPart]](Counter)
         self.sources = dict[str, Source]()
         self.counts = Counter[Recipe]()
@@ -116,10 +127,11 @@ class TaskWalk:
             if key not in needed:
                 needed[key] = tasks[key]
                 waiting += tasks[key].dependencies
-        values, self.held = self._visit(needed, self.keys, {})
-        """Most bytes that all tasks hold at once, in one thread."""
+        values, held = self._visit(needed, self.keys, {})
+        self.held = held + sum(memory.nbytes for memory in self._results)
+        """Most bytes that all tasks hold at once, in one thread, with the results."""
         passed_on = (x for key, x in values.items() if key not in self.keys)
-        sizes = (sum(m.nbytes for m in _memory_in(x) if m.of is None) for x in passed_on)
+        sizes = (sum(memory.nbytes for memory in _memory_in(x)) for x in passed_on)
         self.passed_on = max(sizes, default=0)
         """Bytes of the largest value that is passed on to another task."""
         self.number = sum(not isinstance(task, DataNode) for task in needed.values())
@@ -142,12 +154,11 @@ class TaskWalk:
         for key in _in_order(graph):
             place = key if isinstance(key, tuple) else (key, *index)
             values[key], working = self._task(graph[key], place, values)
-            fresh = {memory for memory in _memory_in(values[key]) if not uses[memory]}
+            fresh = sum(memory.nbytes for memory in {*_memory_in(values[key])} if not uses[memory])
             uses.update(_memory_in(values[key]))
-            held += sum(memory.nbytes for memory in fresh)
+            held += fresh
             most = max(most, held + working)
-            own = sum(memory.nbytes for memory in fresh if memory.of is None)
-            self.largest = max(self.largest, working + own)
+            self.largest = max(self.largest, working + fresh)
             for x in graph[key].dependencies:
                 users[x] -= 1
                 for memory in _memory_in(values.get(x)) if not users[x] and x not in wanted else ():
@@ -195,7 +206,8 @@ class TaskWalk:
         if args and isinstance(args[0], Source):
             return self._read(function, args, key)
         if function is OutputBuffer:
-            value: Any = Memory(of=args[0])
+            value: Any = ResultMemory(*args)
+            self._results.append(value)
         elif function is OutputBuffer.whole:
             value = args[1]
         elif function is make_later:
@@ -248,7 +260,9 @@ class TaskWalk:
             return _new(value.nbytes, self._shaped(key)), cost.working + 5 * value.nbytes
         return value._replace(shaped=value.shaped or self._shaped(key)), cost.working
 
-    def _put(self, result: Memory, grid: Grid, block_id: Place, part: Any) -> tuple[TaskValue, int]:
+    def _put(
+        self, result: ResultMemory, grid: Grid, block_id: Place, part: Any
+    ) -> tuple[TaskValue, int]:
         """Return the value of a task that writes a chunk into a result.
 
         A chunk that is computed in place counts as if it was copied.
@@ -259,9 +273,9 @@ class TaskWalk:
         elif isinstance(part, Source):
             value, working = self._read(pixels_of, [part, grid, block_id], ("",))
         nbytes, shape = sum(x.nbytes for x in _values(value)), grid.box(block_id)
-        if (count := math.prod(b - a for a, b in shape)) and result.of:
-            result.nbytes = math.prod(result.of) * (nbytes // count)
-        return TaskValue(nbytes, None, (result,)), working + nbytes * (value is not part)
+        if count := math.prod(b - a for a, b in shape):
+            result.nbytes = math.prod(result.shape) * (nbytes // count)
+        return TaskValue(nbytes, None, ()), working + nbytes * (value is not part)
 
     def _other(
         self, function: Function, args: list[Any], kwargs: Mapping[str, Any], key: Any
@@ -272,11 +286,10 @@ class TaskWalk:
         if name in VIEWS:
             return self._view(args, given, shaped, copies=inner is chunk.getitem)
         if inner in COMBINING:
-            nbytes = max((max(x.nbytes, 8 * x.items) for x in given), default=0)
+            nbytes = max((max(x.nbytes, 8 * x.items * bool(x.shaped)) for x in given), default=0)
             return _new(nbytes, shaped or given[0].shaped), 4 * nbytes
         shaped = _reduced({**getattr(function, "keywords", {}), **kwargs}, given, shaped)
-        light = name in LIGHT or inner in OPERATORS - {operator.pow} or inner in ELEMENTWISE
-        light = light or isinstance(inner, np.ufunc)
+        light = not LIGHT.isdisjoint((name, inner)) or isinstance(inner, np.ufunc)
         light = light or (name == "mean_chunk" and kwargs.get("sum", chunk.sum) is chunk.sum)
         if shaped is not None and light and PART.search(_layer_of(key)):
             known = [x.shaped.shape for x in given if x.shaped is not None]

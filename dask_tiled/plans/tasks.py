@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -105,8 +105,10 @@ class ChunkJob:
 
     @property
     def nbytes(self) -> int:
-        """Approximate bytes of the arrays that the job holds."""
-        return sum(map(_bytes_in, vars(self.job).values()))
+        """Bytes that a cluster is sent for the job; 0 if it cannot be pickled."""
+        with suppress(Exception):  # whatever the functions of users raise
+            return sent_bytes(self.job)
+        return 0
 
     def begin(self, chunk: Chunk, room: Room | None = None) -> FedSink:
         """Begin the job on a chunk."""
@@ -123,13 +125,13 @@ class ChunkJob:
         return ChunkJob(self.job, grid, self.nav_ndim, self.tile_shape, self.axes)
 
 
-def _bytes_in(value: object) -> int:
-    """Return the bytes of an array, or of those that a partial function or a closure holds."""
-    if isinstance(value, partial):
-        return sum(map(_bytes_in, (value.func, *value.args, *value.keywords.values())))
-    cells = getattr(value, "__closure__", None) or ()
-    own = int(getattr(value, "nbytes", 0)) if hasattr(value, "dtype") else 0
-    return own + sum(_bytes_in(cell.cell_contents) for cell in cells)
+def sent_bytes(value: object) -> int:
+    """Return the bytes of a pickled value, with its arrays, which are not copied."""
+    import cloudpickle
+
+    buffers: list[Any] = []
+    size = len(cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append))
+    return size + sum(buffer.raw().nbytes for buffer in buffers)
 
 
 def run_job(pixels: Array, job: ChunkJob, block_id: Block) -> Array:

@@ -1,5 +1,6 @@
 """Layers of graphs become trees, and plans can be printed."""
 
+import threading
 from functools import partial
 
 import dask
@@ -11,6 +12,7 @@ from dask.highlevelgraph import HighLevelGraph
 import dask_tiled
 from dask_tiled.graphs.layers import arrays_of_numpy
 from dask_tiled.graphs.reading import trees_of
+from dask_tiled.graphs.rewriting import planned
 from dask_tiled.plans import recipes, tree
 from dask_tiled.plans.lowering import known_trees
 from dask_tiled.plans.plan import needed, plans_of
@@ -68,6 +70,41 @@ def test_a_plan_can_be_printed(arr):
     ]
     assert not found.kept
     assert dask.compute(*results)[0].shape == (6, 8)
+
+
+class Weighted:
+    """A function with an array as attribute."""
+
+    def __init__(self, weights):
+        self.weights = weights
+
+    def __call__(self, tile):
+        return tile * self.weights
+
+
+def weighted_by(weights):
+    return lambda tile: tile if weights is None else tile * weights
+
+
+WEIGHTS = np.arange(100_000.0)
+HOLDERS = {
+    "argument": (partial(np.multiply, WEIGHTS), WEIGHTS.nbytes),
+    "closure": (weighted_by(WEIGHTS), WEIGHTS.nbytes),
+    "default": (lambda tile, weights=WEIGHTS: tile * weights, WEIGHTS.nbytes),
+    "attribute": (Weighted(WEIGHTS), WEIGHTS.nbytes),
+    "nothing": (np.negative, 0),
+    "not to be pickled": (weighted_by(threading.Lock()), 0),
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_jobs_count_the_arrays_of_their_functions(arr, name):
+    """A job of many bytes is sent to a cluster once, not with each task."""
+    function, nbytes = HOLDERS[name]
+    made = dask_tiled.map_tiles(function, arr, dtype="f8", sig_shape=(6, 8))
+    (part,) = planned(made.dask, made.__dask_keys__()).plans[0].parts
+    assert nbytes <= part.step.done.nbytes < nbytes + 2000
+    assert part.recipe.is_large is (nbytes > 0)
 
 
 def test_programs_are_compiled_when_planned(tmp_path, monkeypatch):
