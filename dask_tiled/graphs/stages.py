@@ -100,7 +100,7 @@ class Stages:
     def __init__(self, graph: Any, keys: Any, block_bytes: int) -> None:
         tasks = graph if isinstance(graph, Mapping) else graph.__dask_graph__()
         self.wanted = keys_in(keys)
-        self.tasks = _needed(tasks, self.wanted, ())
+        self.tasks = needed_tasks(tasks, self.wanted, ())
         self.read = {key: self._bytes_of(task) for key, task in self.tasks.items()}
         self.sources = {
             source.token: source
@@ -153,7 +153,7 @@ class Stages:
 
     def remaining(self, there: Collection[Key]) -> set[Key]:
         """Return the keys of tasks that are still needed, and of results that they read."""
-        return {*_needed(self.tasks, self.wanted, there)}
+        return {*needed_tasks(self.tasks, self.wanted, there)}
 
     def bytes_left(self, there: Collection[Key]) -> int:
         """Return the bytes of pixels still to be read; repeated reads are counted."""
@@ -170,7 +170,7 @@ class Stages:
 
         The tasks of the result are added to ``seen``.
         """
-        new = _needed(self.tasks, [key], seen).keys() - seen
+        new = needed_tasks(self.tasks, [key], seen).keys() - seen
         seen |= new
         return sum(self.read[x] for x in new)
 
@@ -186,7 +186,7 @@ class Stages:
             waits[key] = any(waits[x] or x in self.kept for x in before)
             if key in self.kept and not waits[key]:
                 ends.append(key)
-        return ReadyTasks(_needed(self.tasks, ends, there), ends)
+        return ReadyTasks(needed_tasks(self.tasks, ends, there), ends)
 
     def _bytes_of(self, task: Any) -> int:
         """Return the bytes of pixels that a task reads itself."""
@@ -237,7 +237,7 @@ def _value(one: Any, values: Mapping[Key, Any]) -> Any:
     return one.value if isinstance(one, DataNode) else one
 
 
-def _needed(
+def needed_tasks(
     tasks: Mapping[Key, Any], keys: Collection[Key], there: Collection[Key]
 ) -> dict[Key, Any]:
     """Return the tasks that keys need; those that are there need no others."""

@@ -32,12 +32,12 @@ from dask_tiled.graphs.names import (
     TaskRef,
     _execute_subgraph,
     chunk,
-    flatten,
     order,
     reductions,
 )
 from dask_tiled.graphs.results import OutputBuffer, put, whole
 from dask_tiled.graphs.rewriting import Planned, optimize
+from dask_tiled.graphs.stages import keys_in, needed_tasks
 from dask_tiled.model.indexing import Shaped
 from dask_tiled.plans.recipes import Recipe, make, make_all, make_later
 from dask_tiled.plans.tasks import Function, pixels_of
@@ -119,14 +119,9 @@ class TaskWalk:
         self.largest = 0
         """Most bytes that a task takes: temporaries and result."""
         self.sent, keys, self.plans = _sent(collections)
-        self.keys = {*flatten([keys])}
+        self.keys = {*keys_in(keys)}
         tasks = self.sent if isinstance(self.sent, Mapping) else self.sent.__dask_graph__()
-        needed, waiting = dict[Any, Any](), [*self.keys]
-        while waiting:
-            key = waiting.pop()
-            if key not in needed:
-                needed[key] = tasks[key]
-                waiting += tasks[key].dependencies
+        needed = needed_tasks(tasks, self.keys, ())
         values, held = self._visit(needed, self.keys, {})
         self.held = held + sum(memory.nbytes for memory in self._results)
         """Most bytes that all tasks hold at once, in one thread, with the results."""
