@@ -103,7 +103,7 @@ def test_jobs_count_the_arrays_of_their_functions(arr, name):
     function, nbytes = HOLDERS[name]
     made = dask_tiled.map_tiles(function, arr, dtype="f8", sig_shape=(6, 8))
     (part,) = planned(made.dask, made.__dask_keys__()).plans[0].parts
-    assert nbytes <= part.step.done.nbytes < nbytes + 2000
+    assert nbytes <= part.recipe.job.nbytes < nbytes + 2000
     assert part.recipe.is_large is (nbytes > 0)
 
 
