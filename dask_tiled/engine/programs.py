@@ -7,7 +7,7 @@ stage of a program.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -88,19 +88,19 @@ def compiled(draft: Draft, root: Register) -> Program:
     for x in in_order([root], inner, _itself):
         wanted = sorted((needs[y] for y in {*inner(x)}), reverse=True)
         needs[x] = max((n + k for k, n in enumerate(wanted)), default=1)
-    sources = [x for x in needs if x in draft.sources]
+    numbers = {x: k for k, x in enumerate(x for x in needs if x in draft.sources)}
     ordered = in_order([root], lambda x: sorted(inner(x), key=lambda y: -needs[y]), _itself)
     steps = [draft.steps[x] for x in ordered if x in draft.steps]
     last = {x: step.to for step in steps for x in step.registers}
     pool, stages, where = _Pool(), list[Stage](), dict[Register, Register]()
-    blocks = any(draft.sources[x].layout.has_blocks for x in sources)
+    sources = tuple(draft.sources[x] for x in numbers)
+    blocks = any(source.layout.has_blocks for source in sources)
     most = 1 if blocks else MOST_SOURCES  # with blocks, tiles are whole chunks
-    for some in _groups(steps, draft, most):
+    for some in _groups(steps, numbers, most):
         inside = {step.to for step in some}
-        read = [x for step in some for x in step.registers if x in draft.sources]
-        read = [*dict.fromkeys(read)]
+        read = dict.fromkeys(x for step in some for x in step.registers if x in numbers)
         where.update({x: pool.take(x.dtype) for x in read})
-        stage = Stage({where[x]: sources.index(x) for x in read}, [], set())
+        stage = Stage({where[x]: numbers[x] for x in read}, [], set())
         for step in some:
             operands = [where[x] if isinstance(x, Register) else x for x in step.operands]
             gone = [x for x in step.registers if x not in read and last[x] == step.to]
@@ -113,18 +113,18 @@ def compiled(draft: Draft, root: Register) -> Program:
                 stage.kept.add(to)
         pool.free += [where.pop(x) for x in read]
         stages.append(stage)
-    return Program(tuple(draft.sources[x] for x in sources), tuple(stages), pool.width)
+    return Program(sources, tuple(stages), pool.width)
 
 
 def _itself(register: Register) -> Register:
     return register
 
 
-def _groups(steps: list[Step], draft: Draft, most: int) -> Iterator[list[Step]]:
+def _groups(steps: list[Step], sources: Collection[Register], most: int) -> Iterator[list[Step]]:
     """Group consecutive steps that read few sources."""
     some, read = list[Step](), set[Register]()
     for step in steps:
-        more = {x for x in step.registers if x in draft.sources}
+        more = {x for x in step.registers if x in sources}
         if some and len(read | more) > most:
             yield some
             some, read = [], set()
