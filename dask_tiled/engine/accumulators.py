@@ -81,8 +81,8 @@ def accumulate(
     exact = adds and not skips and _is_exact(last)
     value = vectors.value(last.operands[0]) if exact else vectors.step(last)
     if skips:
-        for one in number:
-            _count_numbers(vectors, value, one)
+        for count in number:
+            _count_numbers(vectors, value, count)
         chosen = vectors.register("chosen", value.dtype)
         others = vectors.value(neutral(ufunc, dtype), value.dtype, dense=True)
         vectors.own("select", [_truth(vectors, np.isnan, value), others, value], chosen)
@@ -144,8 +144,8 @@ def _reduce_groups(
     value = vectors.cast(value, dtype)
     mode, base, *others, step = value.place
     for k in range(group):
-        one = value._replace(place=(mode, base + k * step, *others, step * group))
-        vectors.loop(ufunc, [out, one], out, group)
+        member = value._replace(place=(mode, base + k * step, *others, step * group))
+        vectors.loop(ufunc, [out, member], out, group)
 
 
 def _add_up(vectors: Vectors, value: Value, out: Value) -> None:
@@ -225,9 +225,9 @@ def places(vectors: Vectors, last: Step, ufunc: np.ufunc, gone: tuple[int, ...])
         raise NoPrimitive("positions along a transposed row")
     along = along.astype(np.min_scalar_type(max(limit, 256)))
     results = vectors.room(shape, neutral(ufunc, dtype), dtype)
-    found = vectors.room(shape, limit, along.dtype)
+    positions = vectors.room(shape, limit, along.dtype)
     value = vectors.step(last)
-    best, place = vectors.array(results, kept), vectors.array(found, kept)
+    best, place = vectors.array(results, kept), vectors.array(positions, kept)
     where = vectors.array(along, tuple(n > 1 for n in along.shape))
     kind = f"arg{'min' if ufunc is np.minimum else 'max'}_{'row' if by_row else 'each'}"
     if by_row and dtype.kind in "biu" and vectors.vector <= MOST_AT_ONCE:
@@ -237,8 +237,8 @@ def places(vectors: Vectors, last: Step, ufunc: np.ufunc, gone: tuple[int, ...])
     def collect() -> Array:
         rest = [axis for axis, n in enumerate(results.shape) if n > 1 and axis in gone]
         if not rest:
-            return placed(results, found)
-        whole = found + _places_along(rest, sizes, gone)
+            return placed(results, positions)
+        whole = positions + _places_along(rest, sizes, gone)
         return placed(*first_place(ufunc, results, whole, tuple(rest)))
 
     return collect

@@ -214,7 +214,7 @@ class StageSink:
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
         """Run all stages on a tile of the first source and on the same tile of the others."""
         place = slice(first, first + len(tile)), *self._chunk.part(info)
-        corner = [one.start for one in place]
+        corner = [cut.start for cut in place]
         start = int(np.ravel_multi_index(corner, self._shape))
         values: dict[Register, Array] = {}
         for stage, steps, places in self._stages:
@@ -228,8 +228,8 @@ class StageSink:
         """Read the tile of another source."""
         source, n = self._sources[number], self._chunk.nav_ndim
         sig = [
-            (a + x.start, a + x.stop)
-            for (a, _), x in zip(self._chunk.box[n:], place[1:], strict=True)
+            (a + cut.start, a + cut.stop)
+            for (a, _), cut in zip(self._chunk.box[n:], place[1:], strict=True)
         ]
         reader = self._readers.get((number, *sig))
         if reader is None:
@@ -239,7 +239,7 @@ class StageSink:
                 self._readers[number, *sig] = reader
         first, *_ = place
         tile = reader.tile(first.start, first.stop, 0, lambda shape: self._room(to, shape))
-        return tile.reshape([x.stop - x.start for x in place])
+        return tile.reshape([cut.stop - cut.start for cut in place])
 
     def _room(self, register: Register, shape: tuple[int, ...]) -> Array:
         """Return the memory of a register, reused for every tile."""
@@ -261,8 +261,8 @@ class StageSink:
 
         steps = steps.copy()
         for row, column, register in places:
-            found = values[register]
-            steps[row, column] += found.ctypes.data - start * found.itemsize
+            pixels = values[register]
+            steps[row, column] += pixels.ctypes.data - start * pixels.itemsize
         zero, nothing = np.zeros(1, np.int64), np.empty(0, np.void)  # registers have all pixels
         call = call_of("run_program", nothing.dtype, steps, self._vectors.header)
         frames = IN_MEMORY, nothing.view(np.uint8), zero, zero

@@ -214,8 +214,8 @@ class Draft:
             function.nout != 1 or function.signature or function.nin != len(operands)
         ):
             return None
-        found = (x if isinstance(x, Pixels) else as_scalar(x) for x in operands)
-        scalars = [x for x in found if x is not None]
+        converted = (x if isinstance(x, Pixels) else as_scalar(x) for x in operands)
+        scalars = [x for x in converted if x is not None]
         if len(scalars) < len(operands):
             return None
         # NumPy decides the result dtype; its scalars count by dtype, Python's by kind.
@@ -241,9 +241,9 @@ class Draft:
         shown = [
             np.ones(1, x.dtype).view(_Placeholder) if isinstance(x, Pixels) else x for x in operands
         ]
-        found = {id(one): x for one, x in zip(shown, operands, strict=True)}
+        operand_of = {id(placeholder): x for placeholder, x in zip(shown, operands, strict=True)}
         ufunc, inputs = function(*shown)
-        return self.call(ufunc, [found.get(id(x), x) for x in inputs])
+        return self.call(ufunc, [operand_of.get(id(x), x) for x in inputs])
 
     def _register(self, dtype: np.dtype) -> Register:
         return Register(len(self.sources) + len(self.steps), dtype)
@@ -273,10 +273,10 @@ def _rounded(draft: Draft, pixels: Pixels, decimals: int = 0) -> Pixels | None:
     if not decimals:
         return draft.call(np.rint, [pixels])
     steps = [np.multiply, np.true_divide][:: 1 if decimals > 0 else -1]
-    found: Pixels | None = pixels
+    result: Pixels | None = pixels
     for ufunc in (steps[0], np.rint, steps[1]):
-        found = found and draft.call(ufunc, [found, 10.0 ** abs(int(decimals))][: ufunc.nin])
-    return found and _converted(draft, found, pixels.dtype)
+        result = result and draft.call(ufunc, [result, 10.0 ** abs(int(decimals))][: ufunc.nin])
+    return result and _converted(draft, result, pixels.dtype)
 
 
 def _finite(draft: Draft, pixels: Pixels) -> Pixels | None:

@@ -432,12 +432,12 @@ class FoldSink(FrameSink):
         self._put_back()
         sig_shape, several = self._chunk.sig_shape, len(self._fold.initial)
         if self._fold.by_frame:
-            found = self._results[:, 0].reshape(self._nav_shape + (1,) * len(sig_shape))
+            results = self._results[:, 0].reshape(self._nav_shape + (1,) * len(sig_shape))
         else:
-            found = self._results.reshape(-1, several, self._results.shape[1]).swapaxes(0, 1)
-            found = found.reshape((several, *self._nav_shape, *sig_shape))
-            found = found[0] if several == 1 else found
-        return found if self._fold.end is None else self._fold.end(found)
+            results = self._results.reshape(-1, several, self._results.shape[1]).swapaxes(0, 1)
+            results = results.reshape((several, *self._nav_shape, *sig_shape))
+            results = results[0] if several == 1 else results
+        return results if self._fold.end is None else self._fold.end(results)
 
 
 def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[int, ...]]:

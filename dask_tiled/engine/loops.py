@@ -56,11 +56,11 @@ def loop_of(ufunc: np.ufunc, operands: tuple[np.dtype | type, ...]) -> InnerLoop
     native = all(x.isnative for x in (*operands, *dtypes) if isinstance(x, np.dtype))
     if signature not in ufunc.types or not native:
         return None
-    found = _UFunc.from_address(id(ufunc))
-    if (found.nin, found.nout, found.ntypes) != (ufunc.nin, ufunc.nout, len(ufunc.types)):
+    fields = _UFunc.from_address(id(ufunc))
+    if (fields.nin, fields.nout, fields.ntypes) != (ufunc.nin, ufunc.nout, len(ufunc.types)):
         problem = f"PyUFuncObject of numpy {np.__version__} is not as documented"
         warn_once(f"{problem}: ufuncs are called on whole chunks", RuntimeWarning)
         return None
     number = ufunc.types.index(signature)
-    address = found.functions[number]
-    return InnerLoop(address, found.data[number] or 0, dtypes) if address else None
+    address = fields.functions[number]
+    return InnerLoop(address, fields.data[number] or 0, dtypes) if address else None

@@ -96,12 +96,12 @@ def compiled(draft: Draft, root: Register) -> Program:
     sources = tuple(draft.sources[x] for x in numbers)
     blocks = any(source.layout.has_blocks for source in sources)
     most = 1 if blocks else MOST_SOURCES  # with blocks, tiles are whole chunks
-    for some in _groups(steps, numbers, most):
-        inside = {step.to for step in some}
-        read = dict.fromkeys(x for step in some for x in step.registers if x in numbers)
+    for group in _groups(steps, numbers, most):
+        inside = {step.to for step in group}
+        read = dict.fromkeys(x for step in group for x in step.registers if x in numbers)
         where.update({x: pool.take(x.dtype) for x in read})
         stage = Stage({where[x]: numbers[x] for x in read}, [], set())
-        for step in some:
+        for step in group:
             operands = [where[x] if isinstance(x, Register) else x for x in step.operands]
             gone = [x for x in step.registers if x not in read and last[x] == step.to]
             pool.free += [where.pop(x) for x in dict.fromkeys(gone)]
@@ -122,15 +122,15 @@ def _itself(register: Register) -> Register:
 
 def _groups(steps: list[Step], sources: Collection[Register], most: int) -> Iterator[list[Step]]:
     """Group consecutive steps that read few sources."""
-    some, read = list[Step](), set[Register]()
+    group, read = list[Step](), set[Register]()
     for step in steps:
         more = {x for x in step.registers if x in sources}
-        if some and len(read | more) > most:
-            yield some
-            some, read = [], set()
-        some.append(step)
+        if group and len(read | more) > most:
+            yield group
+            group, read = [], set()
+        group.append(step)
         read |= more
-    yield some
+    yield group
 
 
 class _Pool:

@@ -162,15 +162,15 @@ def show_tiles(
         axes = [np.arange(*bounds) for bounds in chunk.box[: chunk.nav_ndim]]
         places = c_order(axes, nav_shape)
         for first in range(0, len(places), tile_shape[0]):
-            some = slice(first, min(first + tile_shape[0], len(places)))
+            span = slice(first, min(first + tile_shape[0], len(places)))
             for k, part in enumerate(parts):
-                shape = (some.stop - first, *(b - a for a, b in part))
+                shape = (span.stop - first, *(b - a for a, b in part))
                 if isinstance(pixels, Source):
                     make = partial(_beginning, buffer)
-                    tile = reader.tile(first, some.stop, k, make).reshape(shape)
+                    tile = reader.tile(first, span.stop, k, make).reshape(shape)
                 else:
-                    tile = np.ascontiguousarray(frames[(some, *(slice(*ends) for ends in part))])
-                _show(shown, tile, first, places[some], chunk.origin(part))
+                    tile = np.ascontiguousarray(frames[(span, *(slice(*ends) for ends in part))])
+                _show(shown, tile, first, places[span], chunk.origin(part))
 
 
 def _joined(sinks: Sequence[tuple[Sink, int | None]]) -> Iterator[tuple[Sink, int | None]]:
@@ -182,8 +182,8 @@ def _joined(sinks: Sequence[tuple[Sink, int | None]]) -> Iterator[tuple[Sink, in
             several.setdefault(alike, []).append(sink)
         else:
             yield sink, depth
-    for some in several.values():
-        yield some[0] if len(some) == 1 else some[0].joined(some), None
+    for group in several.values():
+        yield group[0] if len(group) == 1 else group[0].joined(group), None
 
 
 def _beginning(buffer: Callable[[], Array], shape: tuple[int, ...]) -> Array:
@@ -203,8 +203,12 @@ def _show(
     for sink, depth in sinks:
         for start in range(0, len(tile), depth or len(tile)):
             part = tile[start : start + (depth or len(tile))]
-            some = places[start : start + len(part)]
-            sink.take(part, first + start, TileInfo((int(some[0]), *origin), part.shape, some))
+            frames = places[start : start + len(part)]
+            sink.take(
+                part,
+                first + start,
+                TileInfo((int(frames[0]), *origin), part.shape, frames),
+            )
 
 
 def parts_of(shape: Sequence[int], tile: Sequence[int]) -> Iterator[Box]:
@@ -234,7 +238,7 @@ def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
     units = {id(piece.units): piece.units for piece in pieces}.values()
     # Every frame is covered: units that hold no more pixels than a frame, all together, are
     # disjoint.
-    if sum(some.count for some in units) == math.prod(reader.region.shape[1:]):
+    if sum(unit.count for unit in units) == math.prod(reader.region.shape[1:]):
         for fold in folds:
             fold.expect(units)
     fed = together(folds, pieces)

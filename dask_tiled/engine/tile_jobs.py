@@ -34,8 +34,8 @@ def with_info(func: Callable[..., Any], arrays: int) -> Callable[..., Any]:
         except (TypeError, ValueError):  # some functions written in C have no signature
             return func
         positional = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-        listed = [one for one in parameters if one.kind in positional]
-        more = any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters)
+        listed = [parameter for parameter in parameters if parameter.kind in positional]
+        more = any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters)
         following = listed[arrays : arrays + 1]
         takes_info = more if not following else _is_info(following[0])
     return func if takes_info else lambda *values: func(*values[:arrays])
@@ -90,18 +90,18 @@ class MapSink:
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
         """Apply the function to a tile, and store the result."""
-        found = np.asarray(self._func(tile, info))
+        result = np.asarray(self._func(tile, info))
         sig_shape = self._job.sig_shape
         expected = tile.shape if sig_shape is None else (len(tile), *sig_shape)
-        if found.shape != expected:
+        if result.shape != expected:
             raise TilingError(
                 "the function returned a wrong shape",
                 expected=expected,
-                found=found.shape,
+                found=result.shape,
                 hint="A function of whole frames may need tiling=TilingRequest('frame').",
             )
         part = self._chunk.part(info) if sig_shape is None else ()
-        self._results[(slice(first, first + len(tile)), *part)] = found
+        self._results[(slice(first, first + len(tile)), *part)] = result
 
     def result(self) -> Array:
         """Return the results, with the navigation shape of the chunk."""

@@ -191,8 +191,8 @@ class Vectors:
         if isinstance(step.function, Select):
             types = np.dtype(bool), dtype, dtype
             condition, *others = (
-                self.cast(self.value(x, wanted, dense=True), wanted, k)
-                for k, (x, wanted) in enumerate(zip(step.operands, types, strict=True))
+                self.cast(self.value(operand, wanted, dense=True), wanted, k)
+                for k, (operand, wanted) in enumerate(zip(step.operands, types, strict=True))
             )
             self.own("select", [condition, *others], to)
             return to
@@ -200,8 +200,8 @@ class Vectors:
 
     def _call(self, ufunc: np.ufunc, step: Step, to: Value) -> Value:
         types = tuple(
-            x.dtype if isinstance(x, (Register, Operand, np.generic)) else type(x)
-            for x in step.operands
+            operand.dtype if isinstance(operand, (Register, Operand, np.generic)) else type(operand)
+            for operand in step.operands
         )
         loop = loop_of(ufunc, types)
         if loop is None or loop.dtypes[-1] != step.to.dtype:
@@ -214,14 +214,14 @@ class Vectors:
         if floats and ufunc not in OWN and self._look_up(ufunc, step.operands, to):
             return to
         if ufunc in OWN and floats and len(kinds) == len(step.operands):
-            values = [self.value(x, result) for x in step.operands]
+            values = [self.value(operand, result) for operand in step.operands]
             if to in values and to.register is None:  # aliasing would prevent SIMD
                 to = self.register(("other", step.to.number), result)
             self.own(ufunc.__name__, values, to)
             return to
         operands = [
-            self.cast(self.value(x, dtype, dense=ufunc in DENSE), dtype, k)
-            for k, (x, dtype) in enumerate(zip(step.operands, inner, strict=True))
+            self.cast(self.value(operand, dtype, dense=ufunc in DENSE), dtype, k)
+            for k, (operand, dtype) in enumerate(zip(step.operands, inner, strict=True))
         ]
         self.add(loop.address, loop.data, [*operands, to])
         return to
@@ -260,10 +260,10 @@ class Vectors:
             block = self._contiguous(self._arrays[operand.number], dtype)
             return self.array(block, tuple(n > 1 for n in block.shape))
         try:
-            one = np.array(operand, dtype).repeat(self.vector if dense else 1)
+            scalar = np.array(operand, dtype).repeat(self.vector if dense else 1)
         except OverflowError as error:
             raise NoPrimitive(f"{operand} is no {dtype}") from error
-        return self.fixed(one, dense=dense)
+        return self.fixed(scalar, dense=dense)
 
     def fixed(self, array: Array, *, dense: bool = True) -> Value:
         """Return a value for an array that is the same for all pixels."""
@@ -336,13 +336,13 @@ class Vectors:
     def own(self, name: str, operands: list[Value], out: Value) -> None:
         """Append one of our own primitives; operands that are not contiguous are copied first."""
         dense = []
-        for k, x in enumerate(operands):
-            if x.is_dense:
-                dense.append(x)
+        for k, operand in enumerate(operands):
+            if operand.is_dense:
+                dense.append(operand)
                 continue
-            dense.append(self.register(("spread", k), x.dtype))
-            self.primitive("spread", [x], dense[-1], types=[x.dtype] * 3)
-        types = [x.dtype for x in dense]
+            dense.append(self.register(("spread", k), operand.dtype))
+            self.primitive("spread", [operand], dense[-1], types=[operand.dtype] * 3)
+        types = [operand.dtype for operand in dense]
         self.primitive(name, dense, out, types=types + [types[0]] * (3 - len(types)))
 
     def primitive(
