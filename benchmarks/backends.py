@@ -42,7 +42,7 @@ from comparison.scans import Scan, expectations, prepare
 from comparison.table import make_console, print_table, ratio, write_table
 from dask_tiled.model.paths import GIVES_BACK
 from dask_tiled.reading.backends import BACKENDS
-from dask_tiled.reading.buffered import BLOCK_BYTES
+from dask_tiled.reading.limits import BUFFERED_BYTES
 from dask_tiled.system.pages import is_cached
 
 JOBS = {
@@ -113,7 +113,7 @@ def compute(result: da.Array, seconds: int) -> Any:
 def limits_of(scan: Scan, pool: ThreadPoolExecutor) -> dict[str, Callable[[], Any]]:
     """Return the limits of copying backends: for reads from the page cache and from disk."""
     copy = copied(scan, pool, core_count())
-    command = ["dd", f"if={scan.path}", "of=/dev/null", f"bs={BLOCK_BYTES}", "status=none"]
+    command = ["dd", f"if={scan.path}", "of=/dev/null", f"bs={BUFFERED_BYTES}", "status=none"]
     return {"warm": partial(copy, 0), "cold": partial(subprocess.run, command, check=True)}
 
 

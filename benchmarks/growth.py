@@ -32,7 +32,7 @@ from cluster import cluster
 from comparison.cores import core_count
 from comparison.facts import facts, sentence
 from comparison.table import make_console, print_table, write_table
-from dask_tiled.reading.buffered import BLOCK_BYTES
+from dask_tiled.reading.limits import BUFFERED_BYTES
 
 SIG = (256, 256)
 FRAME_BYTES = 2 * SIG[0] * SIG[1]
@@ -51,7 +51,7 @@ def sparse(path: Path, gb: float) -> Path:
 
 def plain_job(path: Path) -> Callable[[], object]:
     """Return a function that reads a file with ``dd``."""
-    command = ["dd", f"if={path}", "of=/dev/null", f"bs={BLOCK_BYTES}", "status=none"]
+    command = ["dd", f"if={path}", "of=/dev/null", f"bs={BUFFERED_BYTES}", "status=none"]
     return partial(subprocess.run, command, check=True)
 
 

@@ -14,16 +14,18 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.engine.expressions import Register
-from dask_tiled.engine.folding import (
-    PIXELS_DEPTH,
-    TILE_BYTES,
-    Fold,
-    FrameSink,
-    call_of,
-    can_fold,
-    rows_of,
-)
+from dask_tiled.engine.folding import Fold, FrameSink, call_of, can_fold, rows_of
 from dask_tiled.engine.jobs import Chunk, TileInfo
+from dask_tiled.engine.limits import (
+    KEPT_READERS,
+    LEAST_PRODUCT_FRAMES,
+    MOST_PRODUCT_PIXELS,
+    PIECE_PIXELS,
+    PIXELS_DEPTH,
+    PROGRAM_BYTES,
+    TILE_BYTES,
+    WEIGHTED_DEPTH,
+)
 from dask_tiled.engine.programs import Program
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.engine.vectors import Vectors
@@ -33,18 +35,6 @@ from dask_tiled.reading.amounts import memory_of
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Base, fill
-
-REGISTER_BYTES = 8 << 20
-"""Maximum number of bytes of all registers of a program for one tile."""
-PIECE = 1 << 13
-"""Pixels of a frame that are processed at a time for several frames, if results are by pixel."""
-KEPT_READERS = 256
-"""Maximum number of readers kept from tile to tile, some KiB each."""
-DEPTH = 16
-"""Frames of an expression that are computed before they are multiplied by weights."""
-MOST_PIXELS, LEAST_FRAMES = 1 << 18, 8
-"""Maximum number of pixels of a frame whose weights stay cached, and minimum number of frames
-worth a matrix product."""
 
 
 class Weighting(NamedTuple):
@@ -118,7 +108,7 @@ class VectorSink(FrameSink):
         self.needs_order = not self.any_order
         self._is_by_pixel = any(kept[n:]) and math.prod(nav_shape) < len(frames)
         if self._is_by_pixel:
-            self._vectors.take_pieces(PIECE)
+            self._vectors.take_pieces(PIECE_PIXELS)
             self._together = rows if math.prod(nav_shape) > 1 else None
         self._grid = job.shape[:n], kept[:n]
         # Whether the lines of a frame are summed: the result then depends on the frames together.
@@ -191,7 +181,7 @@ class StageSink:
         shape = self._shape
         if any(source.layout.has_blocks for source in self._sources):
             return shape
-        pixels = min(TILE_BYTES // self._chunk.dtype.itemsize, REGISTER_BYTES // self._width)
+        pixels = min(TILE_BYTES // self._chunk.dtype.itemsize, PROGRAM_BYTES // self._width)
         bases = [Base()] * (len(shape) - 1) + [Base(self._vectors.group)]
         return fill(shape, max(1, pixels), bases)
 
@@ -284,7 +274,10 @@ def weighted(job: Computation, chunk: Chunk) -> Computation | None:
         return None
     if dtype.kind in "iu" and job.dtype.kind in "fc":
         return None  # floats do not overflow
-    if math.prod(chunk.sig_shape) > MOST_PIXELS or math.prod(chunk.nav_shape) < LEAST_FRAMES:
+    if (
+        math.prod(chunk.sig_shape) > MOST_PRODUCT_PIXELS
+        or math.prod(chunk.nav_shape) < LEAST_PRODUCT_FRAMES
+    ):
         return None
     read, block = job.program.read, job.operands[factors[1].number]
     if math.prod(block.shape[:n]) > 1 or not _hold_products(dtype, read.dtype, block):
@@ -378,7 +371,7 @@ class ValueSink:
     """Sink of the weighted sums of the frames that a program computes."""
 
     def __init__(self, job: Computation, end: Weighting, chunk: Chunk) -> None:
-        self._values = VectorSink(job, chunk, DEPTH)
+        self._values = VectorSink(job, chunk, WEIGHTED_DEPTH)
         self._sums = ProductSink(end, chunk._replace(dtype=job.program.dtype))
         self.tile_shape = self._values.tile_shape
 
@@ -394,7 +387,7 @@ class ValueSink:
     def take(self, tile: Array, first: int, info: TileInfo) -> None:
         """Compute the frames of a tile, and multiply them by the weights while they are cached."""
         while len(tile):
-            part = tile[: DEPTH - first % DEPTH]  # the ring buffer wraps around
+            part = tile[: WEIGHTED_DEPTH - first % WEIGHTED_DEPTH]  # the ring buffer wraps around
             self._values.take(part, first, info)
             self._sums.take(self._values.frames(first, len(part)), first, info)
             tile, first = tile[len(part) :], first + len(part)

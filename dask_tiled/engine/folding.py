@@ -11,34 +11,28 @@ import numpy as np
 
 from dask_tiled.engine.expressions import Scalar
 from dask_tiled.engine.jobs import Chunk, TileInfo
+from dask_tiled.engine.limits import (
+    CACHED_BYTES,
+    DOT_BYTES,
+    DOT_DEPTH,
+    FOLD_BYTES,
+    GROUPED_BYTES,
+    LEAST_VIEW,
+    MOST_REVERSED,
+    PIXELS_BYTES,
+    PIXELS_DEPTH,
+    PIXELS_TILE_BYTES,
+    READ_DEPTH,
+    TILE_BYTES,
+)
 from dask_tiled.model.decoders import Decoder, plain
 from dask_tiled.model.events import EventRun, EventTarget
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.requests import IN_MEMORY
 from dask_tiled.reading.ranges import Frames, ReadRanges, Runs, Units, Window
 
-BLOCK_BYTES = 16384
-"""Bytes decoded at a time, which stay in the innermost cache with the results."""
-TILE_BYTES = 1 << 20
-"""Bytes of a tile, where a sink needs tiles."""
-DOT_BYTES, DOT_DEPTH = 128 << 10, 32
-"""Bytes and frames decoded at a time for products: each part of the weights serves many frames."""
-PIXELS_BYTES, PIXELS_DEPTH = 512 << 10, 4
-"""Bytes and frames decoded at a time for folds by pixel: long pieces of few frames."""
-READ_DEPTH = 6
-"""Frames read at a time for products with weights that exceed the cache of a core."""
-MOST_TILE_BYTES = 32 << 20
-"""Maximum number of bytes of a tile of several large frames, for folds by pixel."""
-CACHED_BYTES = 512 << 10
-"""Bytes of the frames that several sinks fold in turn: they stay in the cache of a core."""
-GROUPED_BYTES = 128 << 20
-"""Bytes of a window in which the frames of one result are grouped."""
 WORDS = {"copy": 1, "swap2": 2, "swap4": 4, "swap8": 8}
 """Bytes of the words that a decoder reverses."""
-MOST_REVERSED = 4
-"""Most masks for which pixels in reversed byte order are folded where they lie."""
-LEAST_VIEW = 4096
-"""Minimum number of bytes of a run that are folded in place; shorter runs are gathered first."""
 NARROW_FRAMES = 1 << 16
 """Maximum number of values of 2 bytes that can be summed in 4 bytes."""
 
@@ -176,7 +170,7 @@ class FrameSink:
         frame = math.prod(self._chunk.sig_shape) * self._chunk.dtype.itemsize
         depth = TILE_BYTES // max(1, frame)
         if self._is_by_pixel:
-            depth = max(depth, min(PIXELS_DEPTH, MOST_TILE_BYTES // max(1, frame)))
+            depth = max(depth, min(PIXELS_DEPTH, PIXELS_TILE_BYTES // max(1, frame)))
         return max(1, depth), *self._chunk.sig_shape
 
     def fill(self, frames: Index, value: Scalar) -> None:
@@ -302,7 +296,7 @@ class FrameSink:
             return
         run_bytes = runs.length * decoder.width
         in_order = bool((np.diff(runs.dests) == run_bytes).all())
-        nbytes, depth = BLOCK_BYTES, 1
+        nbytes, depth = FOLD_BYTES, 1
         if self._is_by_pixel:
             nbytes, depth = PIXELS_BYTES, PIXELS_DEPTH
         elif self._name.startswith("dot"):

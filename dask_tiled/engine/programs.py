@@ -13,12 +13,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.engine.expressions import Cast, Draft, Register, Step, in_order
+from dask_tiled.engine.limits import MOST_SOURCES
 from dask_tiled.reading.reader import Source
 
 RESULT = -1
 """Register of the result."""
-MOST_SOURCES = 4
-"""Maximum number of sources read at once; a source that a later stage needs again is read again."""
 
 
 class Stage(NamedTuple):

@@ -33,6 +33,7 @@ from dask_tiled.engine.folding import (
     together,
 )
 from dask_tiled.engine.jobs import Chunk, Sink, TileInfo
+from dask_tiled.engine.limits import LEAST_RUN_PIXELS, SHARED_BYTES
 from dask_tiled.engine.programs import Program
 from dask_tiled.engine.reductions import MOMENTS
 from dask_tiled.engine.vectors import NoPrimitive, Rehearsal
@@ -220,12 +221,6 @@ def parts_of(shape: Sequence[int], tile: Sequence[int]) -> Iterator[Box]:
     return product(*axes)
 
 
-SHARED_BYTES = 4 << 20
-"""Bytes fetched at a time for several folds, which stay in the outer cache for all of them."""
-LEAST_RUN = 64
-"""Minimum number of pixels of a run that are folded in place: each run costs a call."""
-
-
 def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
     """Fold a chunk if all sinks are folds of unconverted pixels; return whether it was possible."""
     if reader.source.layout.is_sparse and fold_events(reader, sinks):
@@ -282,7 +277,7 @@ def _has_long_runs(piece: Ranges) -> bool:
     if not isinstance(piece, ReadRanges):
         return False
     units = piece.units
-    long = units.runs.length * units.decoder.pixels >= LEAST_RUN
+    long = units.runs.length * units.decoder.pixels >= LEAST_RUN_PIXELS
     return units.pick is None and (long or are_adjacent(units))
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dask_tiled.engine.casts import primitive_of
 from dask_tiled.engine.expressions import Cast, Input, Operand, Register, Select, Step
 from dask_tiled.engine.folding import can_fold, rows_of
+from dask_tiled.engine.limits import LEAST_ROW, MOST_GROUP, VECTOR_BYTES
 from dask_tiled.engine.loops import loop_of
 from dask_tiled.engine.programs import RESULT, Program, Stage
 from dask_tiled.model.indexing import Array
@@ -20,12 +21,6 @@ Collect = Callable[[], Array]
 """Returns the accumulated result, in C order of the axes that are left and perhaps a further
 one."""
 
-VECTOR_BYTES = 16384
-"""Bytes of a vector of the widest pixels in a program."""
-LEAST_ROW = 16
-"""Minimum number of pixels in a row of a vector: each row costs a call."""
-MOST_GROUP = 32
-"""Maximum number of neighbours that are reduced to one pixel, with several such groups in a row."""
 
 DENSE = {np.maximum, np.minimum, np.fmax, np.fmin}
 """Ufuncs whose loops are much faster for two arrays than for an array and a scalar."""

@@ -30,7 +30,8 @@ from dask_tiled.plans.recipes import Recipe
 from dask_tiled.plans.tasks import sent_bytes
 from dask_tiled.reading.amounts import Amount, amount_of, passes_of
 from dask_tiled.reading.counting import counted
-from dask_tiled.tiling.negotiation import USUAL_COUNT, block_chunks
+from dask_tiled.tiling.limits import USUAL_COUNT
+from dask_tiled.tiling.negotiation import block_chunks
 from dask_tiled.tiling.scheme import negotiate
 
 MOST_FILES = 3

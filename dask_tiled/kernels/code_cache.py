@@ -35,7 +35,7 @@ rtsys: Any = find("numba.core.runtime", "rtsys")
 CHANGED = (AttributeError, NotImplementedError, TypeError)
 """Errors raised if another release of numba stores machine code differently."""
 
-MOST_BYTES = 1 << 26
+MOST_CODE_BYTES = 1 << 26
 """Upper limit of the size of a file."""
 DIGEST_BYTES = hashlib.sha256().digest_size
 
@@ -113,7 +113,7 @@ def _content(path: str | Path) -> bytes:
     """Read a file of any kind; return no bytes if it cannot be read."""
     try:
         with within(None):  # while a scan is opened, only its folders may be read
-            return read_head(path, MOST_BYTES)
+            return read_head(path, MOST_CODE_BYTES)
     except (OSError, DatasetError):
         return b""
 

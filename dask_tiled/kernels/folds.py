@@ -39,13 +39,13 @@ EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFF
 """Masks of every other pixel of an 8-byte word."""
 BLOCK, DEPTH = 1024, 32
 """Pixels and frames of a block of a weighted sum: four masks of it stay in the L1 cache."""
-MOST_FRAMES = 96
+MOST_PRODUCT_FRAMES = 96
 """Frames for which several masks of a block stay in the L2 cache."""
 FEW_BYTES = 1 << 19
 """Weights up to this size stay in the L2 cache, so four whole frames are processed at a time."""
-PIECE = 4096
+PIXEL_BLOCK = 4096
 """Pixels of a block of a fold by pixel: their results stay in the L1 cache."""
-PART_BYTES = 1024
+FETCHED_BYTES = 1024
 """Bytes processed between prefetches, where frames are folded one by one."""
 
 
@@ -91,7 +91,7 @@ def fetch_runs(data, offsets, start, stop, first, nbytes, apart):
 def _fetch_ahead(row, at):
     """Prefetch for byte ``at`` of a row: hardware prefetch stops at the end of a page."""
     data = view(row, 0, row.size * row.itemsize, np.uint8)
-    for line in range(at + AHEAD, at + AHEAD + PART_BYTES, LINE_BYTES):
+    for line in range(at + AHEAD, at + AHEAD + FETCHED_BYTES, LINE_BYTES):
         fetch(data, line)
 
 
@@ -112,9 +112,9 @@ def sum_row(row, reverse):
     step = 256 if size == 1 else 1 << 15  # words before the sums could overflow
     for first in range(0, count, step):
         even, odd = np.uint64(0), np.uint64(0)
-        for start in range(first, smaller(first + step, count), PART_BYTES // 8):
+        for start in range(first, smaller(first + step, count), FETCHED_BYTES // 8):
             _fetch_ahead(row, 8 * start)
-            part = words[start : start + PART_BYTES // 8]
+            part = words[start : start + FETCHED_BYTES // 8]
             for j in range(part.size):
                 word = _pixel(part[j], reverse)
                 even += word & every_other
@@ -162,7 +162,7 @@ def _count_row(row, limit, reverse):
     kind = row.dtype.type
     limit, total = kind(limit), 0
     step = (1 << (8 * smaller(row.itemsize, 2) - 1)) - 1  # before the counters could overflow
-    pixels = smaller(step, PART_BYTES // row.itemsize)
+    pixels = smaller(step, FETCHED_BYTES // row.itemsize)
     for start in range(0, row.size, pixels):
         _fetch_ahead(row, start * row.itemsize)
         part, above = row[start : start + pixels], kind(0)
@@ -216,8 +216,8 @@ def _sum_pixels(reverse):
         start = 0
         while start < rows.size:
             row, stop = rows[start], _some(rows, start)
-            for low in range(0, width, PIECE):
-                high, i = smaller(low + PIECE, width), start
+            for low in range(0, width, PIXEL_BLOCK):
+                high, i = smaller(low + PIXEL_BLOCK, width), start
                 part = results[row, first + low : first + high]
                 while i < stop:
                     a, b, c, d, count = _four(data, offsets, i, stop, low, high, pixels)
@@ -302,9 +302,9 @@ def _extreme_frames(least, reverse):
     def fold(data, offsets, width, rows, first, pixels, results, weights):
         for i in range(offsets.size):
             row, extreme = _run(data, offsets[i], 0, width, pixels), results[rows[i], 0]
-            for start in range(0, width, PART_BYTES // row.itemsize):
+            for start in range(0, width, FETCHED_BYTES // row.itemsize):
                 _fetch_ahead(row, start * row.itemsize)
-                part = row[start : start + PART_BYTES // row.itemsize]
+                part = row[start : start + FETCHED_BYTES // row.itemsize]
                 for j in range(part.size):
                     extreme = _extreme(_pixel(part[j], reverse), extreme, least)
             results[rows[i], 0] = extreme
@@ -319,8 +319,8 @@ def _extreme_pixels(least, reverse):
         start = 0
         while start < rows.size:
             row, stop = rows[start], _some(rows, start)
-            for low in range(0, width, PIECE):
-                high, i = smaller(low + PIECE, width), start
+            for low in range(0, width, PIXEL_BLOCK):
+                high, i = smaller(low + PIXEL_BLOCK, width), start
                 part = results[row, first + low : first + high]
                 while i < stop:
                     a, b, c, d, count = _four(data, offsets, i, stop, low, high, pixels)
@@ -402,7 +402,7 @@ def _dots_frames(reverse):
 
     def fold(data, offsets, width, rows, first, pixels, results, weights):
         frames, masks, size = offsets.size, weights.shape[0], pixels.itemsize
-        depth = MOST_FRAMES if weights.size * weights.itemsize > FEW_BYTES else FRAMES
+        depth = MOST_PRODUCT_FRAMES if weights.size * weights.itemsize > FEW_BYTES else FRAMES
         sums = np.empty(FRAMES * MASKS, results.dtype)
         for top in range(0, frames, depth):
             stop = smaller(top + depth, frames)

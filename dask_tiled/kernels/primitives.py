@@ -22,7 +22,7 @@ from dask_tiled.kernels.folds import fetch_runs, sum_row
 from dask_tiled.kernels.fused_folds import call_address
 from dask_tiled.kernels.words import AHEAD, LINE_BYTES, inner
 
-SOME = 128
+SEARCHED_PIXELS = 128
 """Pixels compared at a time."""
 PRIMITIVE = types.void(*[types.voidptr] * layout.MOST_OPERANDS, types.int64)
 
@@ -308,8 +308,8 @@ def _keep_one(pixels, places, best, place, least):
     if places[0] < place[0]:  # the first pixels of a row
         best[0], place[0] = pixels[0], places[0]
     extreme, at = best[0], place[0]
-    for start in range(0, pixels.size, SOME):
-        part = pixels[start : start + SOME]
+    for start in range(0, pixels.size, SEARCHED_PIXELS):
+        part = pixels[start : start + SEARCHED_PIXELS]
         if _go_beyond(part, extreme, least):
             for k in range(part.size):
                 if extreme == extreme and _is_beyond(part[k], extreme, least):  # noqa: PLR0124

@@ -12,11 +12,11 @@ from numba.extending import intrinsic
 
 from dask_tiled.kernels.words import prefetch
 
-FRAMES, MASKS, VECTOR_BYTES = 2, 4, 32
+FRAMES, MASKS, SIMD_BYTES = 2, 4, 32
 """Frames and masks multiplied at once, and bytes of a vector."""
 with suppress(RuntimeError):  # the processor is unknown
     if binding.get_host_cpu_features().get("avx512f"):  # 32 registers of 64 bytes
-        FRAMES, VECTOR_BYTES = 6, 64
+        FRAMES, SIMD_BYTES = 6, 64
 LANE = ir.IntType(32)
 
 
@@ -148,7 +148,7 @@ def multiply(
         lines = [place(data, line, have) for line in cgutils.unpack_tuple(builder, args[10])]
 
         done, totals = number(0), [ir.Constant(product, 0)] * (FRAMES * MASKS)
-        widest = VECTOR_BYTES * 8 // max(pixel.bitwidth, kind.bitwidth)
+        widest = SIMD_BYTES * 8 // max(pixel.bitwidth, kind.bitwidth)
         for lanes in (widest, 4, 1) if widest > 8 else (widest, 1):
             these = ir.VectorType(product, lanes)
             zeros = ir.Constant(these, [0] * lanes)

@@ -75,7 +75,8 @@ class Noted(NamedTuple):
     chunks: Chunks | None
 
 
-MOST_KEPT = 10_000
+KEPT_LABELS = 10_000
+"""Maximum number of persisted arrays whose metadata are kept."""
 _persisted: dict[str, Noted] = {}
 """Metadata of persisted arrays, whose graphs consist of chunks only."""
 NAMED_BY_CONTENT = re.compile("-[0-9a-f]{32}$")
@@ -111,7 +112,7 @@ def keep_labels(graph: HighLevelGraph, name: str) -> None:
         found = labels_in(graph).get(name)
         if found is not None and found.axes is not None:
             _persisted[name] = found
-    while len(_persisted) > MOST_KEPT:
+    while len(_persisted) > KEPT_LABELS:
         _persisted.pop(next(iter(_persisted)), None)
 
 

@@ -12,13 +12,12 @@ import numpy as np
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.graphs.wrapped import array_in, array_read_by
+from dask_tiled.labels.axis_kinds import NEAR
 from dask_tiled.model.axes import Axis
 from dask_tiled.opened.axes import labelled, shown_of
 from dask_tiled.opened.tiled_array import TiledArray
 
 ARRAYS = "an array of dask-tiled, dask or NumPy, or an xarray object that wraps one"
-NEAR = 1e-6
-"""Tolerance between coordinates and the file's axis, in steps."""
 
 
 def is_array(data: object) -> bool:

@@ -9,7 +9,8 @@ from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.labels.layer_axes import keep_labels
 
-MANY = 10_000
+MOST_FOLLOWED = 10_000
+"""Number of names above which those of arrays that no longer exist are removed."""
 _arrays: dict[str, list[ref[da.Array]]] = {}
 """All living arrays, by name."""
 
@@ -35,7 +36,7 @@ def remember(arr: da.Array, name: str) -> None:
     """Register an array by name."""
     living = (one for one in _arrays.get(name, ()) if one() is not None)
     _arrays[name] = [*living, ref(arr)]
-    if len(_arrays) > MANY:
+    if len(_arrays) > MOST_FOLLOWED:
         for known, some in _arrays.copy().items():  # other threads add arrays
             if all(one() is None for one in some):
                 _arrays.pop(known, None)

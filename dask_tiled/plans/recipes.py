@@ -32,7 +32,8 @@ from dask_tiled.plans.operands import Beside
 from dask_tiled.plans.tasks import Block, ChunkJob, Function, Kwargs, Nested, Room, pixels_in
 from dask_tiled.plans.tree import name_of
 from dask_tiled.plans.views import View
-from dask_tiled.reading.reader import LARGE_BYTES, Source
+from dask_tiled.reading.limits import LARGE_BYTES
+from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
 
 STEP_BYTES, SOURCE_BYTES = 100, 500

@@ -16,24 +16,24 @@ from dask_tiled.model.events import EventRun
 from dask_tiled.model.indexing import Box, Cut, Index
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import is_url
-from dask_tiled.reading.buffered import ALIGNMENT, BLOCK_BYTES
+from dask_tiled.reading.buffered import ALIGNMENT
 from dask_tiled.reading.correction_plans import CorrectionPlan
+from dask_tiled.reading.limits import BUFFERED_BYTES, CONVERTED_BYTES, KEPT_RESPONSES
 from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, pieces_met, region_of
 from dask_tiled.reading.ranges import ReadRanges
-from dask_tiled.reading.reader import CONVERTED_BYTES, Source
-from dask_tiled.reading.remote import KEPT
+from dask_tiled.reading.reader import Source
 from dask_tiled.remote.fetching import REQUEST_BYTES
 
-AT_ONCE = 1 << 18
+PLANNED_FRAMES = 1 << 18
 """Frames whose byte ranges are planned at a time."""
-MOST_CELLS = 1 << 24
+MOST_BOX_CELLS = 1 << 24
 """If boxes divide one another into more cells than this, they are treated as disjoint."""
 EVENT_BYTES = 9 * 8
 """Memory of the numbers of a sparse piece."""
 FRAME_BYTES = 96
 """Memory of the number and the byte ranges of a frame."""
 
-PART_BYTES = 1280
+BLOCK_RANGE_BYTES = 1280
 """Memory of the numbers of a block."""
 
 
@@ -96,7 +96,7 @@ def _by_frames(source: Source, reads: Mapping[ReadPart, int]) -> Iterator[tuple[
         frames = _frames(source, read.box)
         waiting += [frames] * times
         count += len(frames) * times
-        if count > AT_ONCE or number == len(reads):
+        if count > PLANNED_FRAMES or number == len(reads):
             yield _of_ranges(_of_frames(source, first, np.concatenate(waiting))), 1
             waiting, count = [], 0
 
@@ -196,7 +196,7 @@ def _union(boxes: Collection[Box]) -> int:
     """Count the pixels in the union of boxes."""
     ends = np.array([*boxes], np.int64).reshape(len(boxes), -1, 2)
     edges = [np.unique(ends[:, axis]) for axis in range(ends.shape[1])]
-    if math.prod(map(len, edges)) > MOST_CELLS:
+    if math.prod(map(len, edges)) > MOST_BOX_CELLS:
         return sum(map(_volume, boxes))
     held = np.zeros([len(axis) - 1 for axis in edges], bool)
     places = [np.searchsorted(axis, ends[:, k]) for k, axis in enumerate(edges)]
@@ -217,14 +217,14 @@ def memory_of(source: Source, box: Box, tile_shape: Sequence[int] | None = None)
     shape = [b - a for a, b in box]
     frames, frame = math.prod(shape[: layout.nav_ndim]), math.prod(shape[layout.nav_ndim :])
     pixels = frames * frame if tile_shape is None else math.prod(tile_shape)
-    total = FRAME_BYTES * min(frames, AT_ONCE)
+    total = FRAME_BYTES * min(frames, PLANNED_FRAMES)
     if tile_shape is not None:
         total += pixels * source.dtype.itemsize
     if is_url(layout.files[0].path):
-        total += KEPT * REQUEST_BYTES
+        total += KEPT_RESPONSES * REQUEST_BYTES
     elif source.io != "mmap":  # "auto" chooses between backends only when it reads
-        total += BLOCK_BYTES + 2 * ALIGNMENT
-    total += min(BLOCK_BYTES, frames * frame * layout.dtype.itemsize) * _picks(source, box)
+        total += BUFFERED_BYTES + 2 * ALIGNMENT
+    total += min(BUFFERED_BYTES, frames * frame * layout.dtype.itemsize) * _picks(source, box)
     if layout.is_sparse:
         total += MOST_BYTES + 2 * EVENT_BYTES * len(layout.pieces)
     elif layout.has_blocks:
@@ -265,7 +265,7 @@ def _blocks_of(source: Source, box: Box, tile_shape: Sequence[int] | None) -> in
     pieces = layout.pieces.rows(numbers)
     sizes = pieces.shape.prod(axis=1) * _block_sizes(layout)[pieces.decoder]
     at_once = 2 * int(sizes.max(initial=0)) + 2 * int(pieces.nbytes[sizes > 0].max(initial=0))
-    at_once += PART_BYTES * len(numbers)
+    at_once += BLOCK_RANGE_BYTES * len(numbers)
     if tile_shape is None and source.conversion.nothing:
         return at_once
     depth = len(region.frames) if tile_shape is None else tile_shape[0]

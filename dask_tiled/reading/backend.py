@@ -16,14 +16,10 @@ from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Bytes
 from dask_tiled.model.paths import allowed
 from dask_tiled.reading.descriptors import lend, status_again, take_back
+from dask_tiled.reading.limits import OPEN_FILES, POPULATED_BYTES
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.system.pages import expect_single, refuses
-
-OPEN_FILES = 8
-"""Files held open at once for a chunk."""
-POPULATED_BYTES = 1 << 18
-"""Bytes populated by one madvise call."""
 
 
 class Backend(ABC):

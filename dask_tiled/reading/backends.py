@@ -14,17 +14,10 @@ from dask_tiled.reading.backend import Backend, Local
 from dask_tiled.reading.buffered import Buffered, Direct
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.descriptors import lent_fd
-from dask_tiled.reading.mapped import (
-    KEPT_BYTES,
-    LEAST_MAPPED_BYTES,
-    MAPPED_BYTES,
-    SPARSE,
-    Kept,
-    MappedWindows,
-    Resting,
-)
+from dask_tiled.reading.limits import GAPS, KEPT_BYTES, LEAST_MAPPED_BYTES, MAPPED_BYTES, SPARSE
+from dask_tiled.reading.mapped import Kept, MappedWindows, Resting
 from dask_tiled.reading.planning import Ranges
-from dask_tiled.reading.ranges import GAPS, ReadRanges, Window
+from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.reading.rest import can_rest, rest_seconds, rests
 from dask_tiled.system.changes import leased
 from dask_tiled.system.files import HINDERS, pread

@@ -12,15 +12,10 @@ from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Bytes, Index
 from dask_tiled.model.requests import CALL, DEPTH, DONE, FD, START, STOP, request
 from dask_tiled.reading.backend import Files, Local
-from dask_tiled.reading.ranges import GAPS, ReadRanges, Window
+from dask_tiled.reading.limits import BUFFERED_BYTES, GAPS, KERNEL_BYTES, REQUESTED_BYTES
+from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.system.files import PREAD_ADDRESS, preadv
 
-BLOCK_BYTES = 2 << 20
-"""Bytes of a read: they stay in a core's share of the cache."""
-KERNEL_BYTES = 512 << 10
-"""Bytes of a read by a kernel: they stay in the cache of a core beside results."""
-REQUESTED_BYTES = 128 << 20
-"""Bytes that a kernel reads and folds before Python runs again."""
 ALIGNMENT = 4096
 """Alignment of direct reads, in the file and in memory."""
 LINE_BYTES = 64
@@ -42,13 +37,13 @@ class Buffered(Local):
     ) -> Iterator[Window]:
         """Read the span of each window, or frames one by one if they lie far apart."""
         (low, high), spread = ranges.units.reach, ranges.spread()
-        far, fits = spread > GAPS, high - low <= BLOCK_BYTES
+        far, fits = spread > GAPS, high - low <= BUFFERED_BYTES
         if at_once and (far or (fits and spread >= 1)):  # frames do not interleave
             yield from self._requests(ranges, limit or REQUESTED_BYTES, at_once)
         elif far:
             yield from self._gather(ranges)
         else:
-            for part in ranges.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):
+            for part in ranges.split(min(limit or BUFFERED_BYTES, BUFFERED_BYTES)):
                 yield Window(part, *self._read(part.file, *part.span))
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:
@@ -88,7 +83,7 @@ class Buffered(Local):
         width = high - low
         near = min(int(GAPS * width), width + ALIGNMENT)
         most = max(near, width + 2 * align)  # bytes that a frame adds to those before it
-        depth = max(1, round(KERNEL_BYTES / most), at_once * (at_once * most <= BLOCK_BYTES))
+        depth = max(1, round(KERNEL_BYTES / most), at_once * (at_once * most <= BUFFERED_BYTES))
         depth = min(depth, len(part.offsets))
         self._reserve(depth * most + 2 * align)
         return request(depth, low, high, near, align)
@@ -98,7 +93,7 @@ class Buffered(Local):
         from dask_tiled.kernels.decoding import compiled
 
         gather = compiled("dask_tiled.kernels.gathering:gather", gathering.SIGNATURE)
-        for part, data, _, wanted in self._requests(ranges, BLOCK_BYTES, 1):
+        for part, data, _, wanted in self._requests(ranges, BUFFERED_BYTES, 1):
             batch = slice(int(wanted[DONE]), int(wanted[DONE] + wanted[DEPTH]))
             offsets, frames = part.offsets[batch], part.frames[batch]
             places = np.empty_like(offsets)
@@ -109,7 +104,7 @@ class Buffered(Local):
 
     def _reserve(self, size: int) -> None:
         if len(self._buffer) < size:
-            self._buffer = _aligned(max(size, BLOCK_BYTES + 2 * ALIGNMENT))
+            self._buffer = _aligned(max(size, BUFFERED_BYTES + 2 * ALIGNMENT))
 
     def _read(self, file: File, start: int, stop: int) -> tuple[Bytes, int]:
         start -= start % ALIGNMENT

@@ -13,8 +13,8 @@ from dask_tiled.model.events import EventRun
 from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Bytes
 from dask_tiled.reading.backend import Backend
-from dask_tiled.reading.buffered import BLOCK_BYTES
 from dask_tiled.reading.counting import counters, fetched
+from dask_tiled.reading.limits import BUFFERED_BYTES, MOST_SPAN_BYTES
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges, Window
 
@@ -41,7 +41,7 @@ def read_into(
             if filled and counters:
                 fetched(single.nbytes)
             elif not filled:
-                limit = None if single.units.pick is None else BLOCK_BYTES
+                limit = None if single.units.pick is None else BUFFERED_BYTES
                 for window in backend.windows(single.in_file_order(), limit):
                     run_kernel(window, out)
         else:
@@ -129,10 +129,6 @@ def _lies_as(piece: Ranges, pixels: int, dtype: np.dtype) -> TypeGuard[ReadRange
     return piece.nbytes == pixels * dtype.itemsize
 
 
-MOST_BYTES = 1 << 20
-"""Maximum span of ranges that are read together."""
-
-
 def together(
     ranges: Iterable[Ranges],
 ) -> Iterator[BlockRange | BlockRun | EventRun | list[ReadRanges]]:
@@ -144,7 +140,7 @@ def together(
         first, last = min(low, start), max(high, stop)
         # Groups have no gaps: backends decide whether to read across gaps.
         dense = isinstance(piece, ReadRanges) and stop - start <= piece.nbytes
-        near = dense and start <= high and stop >= low and last - first <= MOST_BYTES
+        near = dense and start <= high and stop >= low and last - first <= MOST_SPAN_BYTES
         if group and not (near and isinstance(piece, ReadRanges) and piece.file == group[0].file):
             yield group
             group = []

@@ -13,11 +13,9 @@ from operator import attrgetter
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.files import File
 from dask_tiled.model.paths import GIVES_BACK, SHORT, allowed, with_room
+from dask_tiled.reading.limits import IDLE_DESCRIPTORS
 from dask_tiled.system.files import DIRECT, HINDERS, TO_READ, fstat_again, open_file
 from dask_tiled.system.forks import after_fork
-
-IDLE = 32
-"""Maximum number of idle descriptors in a process."""
 
 Key = tuple[object, ...]
 """A version of a file, and whether it is read directly."""
@@ -64,7 +62,7 @@ def take_back(file: File, fd: int, *, direct: bool = False) -> None:
     """Keep a descriptor for the next chunk, and check that the file is still unchanged."""
     _check(file, fd, partial(status_again, file))
     _idle.append(((*_version(file), direct), fd))
-    _shorten(0 if HINDERS else allowed(IDLE))
+    _shorten(0 if HINDERS else allowed(IDLE_DESCRIPTORS))
 
 
 def status_again(file: File, fd: int) -> os.stat_result:

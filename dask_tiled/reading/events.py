@@ -14,9 +14,8 @@ from dask_tiled.model.events import EventRun
 from dask_tiled.model.indexing import Cut, Index
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import PieceTable, piece_table
+from dask_tiled.reading.limits import KEPT_TABLES
 
-MOST_KEPT = 8
-"""Keep the exact tables of this many layouts."""
 _exact: dict[str, PieceTable] = {}
 _finding = threading.Lock()
 
@@ -32,7 +31,7 @@ def exact(layout: Layout, fetch: Fetch) -> Layout:
         if table is None:
             table = _indexed(layout, fetch)
         _exact[key] = table  # as the most recently used
-        while len(_exact) > MOST_KEPT:
+        while len(_exact) > KEPT_TABLES:
             del _exact[next(iter(_exact))]
     return layout.with_pieces(table)
 

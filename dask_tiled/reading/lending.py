@@ -11,10 +11,8 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+from dask_tiled.reading.limits import IDLE_SECONDS
 from dask_tiled.reading.reader import Workspace
-
-IDLE_SECONDS = 2.0
-"""Seconds after which memory that no task has used is freed."""
 
 _idle: deque[tuple[float, Workspace]] = deque()
 """Workspaces that no task uses, and since when; the process has at most one for each thread."""

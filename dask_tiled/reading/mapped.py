@@ -16,24 +16,18 @@ from dask_tiled.model.indexing import Bytes
 from dask_tiled.model.paths import GIVES_BACK, allowed, with_room
 from dask_tiled.reading.backend import Files, Local, Map
 from dask_tiled.reading.cluster import thread_limit
+from dask_tiled.reading.limits import (
+    KEPT_BYTES,
+    KEPT_MAPS,
+    KEPT_WINDOW_BYTES,
+    LEAST_MAPPED_BYTES,
+    MAPPED_BYTES,
+    MAPPED_SHARE,
+    SPARSE,
+)
 from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.system.files import HINDERS
 from dask_tiled.system.pages import HAS_PRIVATE_PAGES
-
-MAPPED_BYTES = 32 << 20
-"""Largest window to map: touched pages count as memory of the process."""
-LEAST_MAPPED_BYTES = 1 << 20
-"""Smallest window to map, even if memory is short."""
-MAPPED_SHARE = 64
-"""Inverse of the share of a thread's memory limit that a worker maps at a time."""
-KEPT_WINDOW_BYTES = 128 << 20
-"""Largest window of a file that stays mapped, between checks of the file."""
-KEPT_BYTES = 1 << 30
-"""Total size of the files that stay mapped between chunks."""
-KEPT_MAPS = 8
-"""Number of files that stay mapped between chunks."""
-SPARSE = 16
-"""Mapped pages are loaded singly if the spacing of frames exceeds their bytes by this factor."""
 
 _kept: WeakKeyDictionary[File, Map] = WeakKeyDictionary()
 """Maps of whole files; a map lives as long as the array that was the first to read the file."""

@@ -16,9 +16,6 @@ from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.requests import IN_MEMORY
 
-GAPS = 1.25
-"""Frames are read one by one if their spacing exceeds their bytes by this factor."""
-
 
 @dataclass(frozen=True, eq=False)
 class Units:

@@ -25,17 +25,13 @@ from dask_tiled.reading.correction_plans import CorrectionPlan
 from dask_tiled.reading.counting import counters, fetched
 from dask_tiled.reading.decoding import read_into, view_of
 from dask_tiled.reading.events import exact
+from dask_tiled.reading.limits import CONVERTED_BYTES, LARGE_BYTES
 from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.reading.remote import Remote
 
 Make = Callable[[tuple[int, ...]], Array]
 """Allocates the output if it is needed: returns an array of a shape, of the source's dtype."""
-
-LARGE_BYTES = 4096
-"""Sources larger than this are not part of every task."""
-CONVERTED_BYTES = 1 << 19
-"""Bytes decoded before they are converted: they stay in the cache."""
 
 
 class Source:

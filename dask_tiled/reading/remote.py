@@ -14,15 +14,10 @@ from dask_tiled.model.events import EventRun
 from dask_tiled.model.files import File, RemoteFile
 from dask_tiled.model.indexing import Bytes, Index
 from dask_tiled.reading.backend import Backend
-from dask_tiled.reading.buffered import BLOCK_BYTES
+from dask_tiled.reading.limits import BUFFERED_BYTES, GAPS, KEPT_RESPONSES, REQUESTS_AHEAD
 from dask_tiled.reading.planning import Ranges
-from dask_tiled.reading.ranges import GAPS, ReadRanges, Window
+from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.remote.fetching import GAP_BYTES, cut_out, merge, requests, submit
-
-AHEAD = 8
-"""Number of requests sent ahead of the decoding."""
-KEPT = 32
-"""Responses kept until they are used, or used again."""
 
 
 class Remote(Backend):
@@ -36,7 +31,7 @@ class Remote(Backend):
         self._expected: dict[RemoteFile, list[tuple[Index, Index]]] = {}
         self._requests: list[tuple[RemoteFile, int, int]] = []
         self._places: dict[File, tuple[int, Index]] = {}
-        self._ahead = AHEAD
+        self._ahead = REQUESTS_AHEAD
         self._answers: dict[tuple[RemoteFile, int, int], Future[Bytes]] = {}
 
     def expect(self, ranges: Iterable[Ranges]) -> None:
@@ -62,7 +57,7 @@ class Remote(Backend):
     ) -> Iterator[Window]:
         """Yield the windows of the responses; large gaps between ranges are not fetched."""
         for cluster in _clusters(ranges):
-            for part in cluster.split(min(limit or BLOCK_BYTES, BLOCK_BYTES)):
+            for part in cluster.split(min(limit or BUFFERED_BYTES, BUFFERED_BYTES)):
                 start, stop = part.span
                 yield Window(part, self(part.file, start, stop), start)
 
@@ -79,7 +74,7 @@ class Remote(Backend):
         if first < 0 or gaps or not wanted or stop > wanted[-1][2]:  # not announced by ``expect``
             return remote.fetch([(start, stop)])[0]
         # Also request the beginning of the next file.
-        ahead = self._ahead if last < len(firsts) else AHEAD
+        ahead = self._ahead if last < len(firsts) else REQUESTS_AHEAD
         wanted += self._requests[at + last : at + last + ahead]
         for request in wanted:
             answer = self._answers.pop(request, None)  # inserted again as the most recently used
@@ -87,7 +82,9 @@ class Remote(Backend):
                 source, *span = request
                 answer = submit(source.place, source.version, *span)
             self._answers[request] = answer
-        for request in [*self._answers][: max(0, len(self._answers) - max(KEPT, len(wanted)))]:
+        for request in [*self._answers][
+            : max(0, len(self._answers) - max(KEPT_RESPONSES, len(wanted)))
+        ]:
             self._answers.pop(request).cancel()
         parts = [self._answers[request].result() for request in wanted[: last - first]]
         return cut_out(parts, firsts[first:last], start, stop)
@@ -111,7 +108,7 @@ class Remote(Backend):
             self._requests += [(file, *span) for span in wanted]
         # If a frame is spread over several such files, their requests alternate.
         long = sum(len(firsts) > 1 for _, firsts in self._places.values())
-        self._ahead = max(1, AHEAD // max(1, long))
+        self._ahead = max(1, REQUESTS_AHEAD // max(1, long))
 
 
 def _behind_url(file: File) -> RemoteFile:

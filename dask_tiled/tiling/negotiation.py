@@ -39,6 +39,19 @@ from dask_tiled.tiling.bases import (
     part_bases,
     split,
 )
+from dask_tiled.tiling.limits import (
+    DECODED_CHUNKS,
+    GROWN_CHUNKS,
+    LEAST_PART_BYTES,
+    LEAST_SHARE,
+    LEAST_TILE_BYTES,
+    MOST_CHUNK_FRAMES,
+    MOST_CHUNKS,
+    MOST_TILE_BYTES,
+    PROCESSOR_CHUNKS,
+    THREAD_CHUNKS,
+    USUAL_COUNT,
+)
 
 By = Literal["tile", "frame", "chunk", "pixel"]
 
@@ -176,23 +189,6 @@ class Question:
             )
 
 
-THREAD_CHUNKS = 8
-"""Chunks that must fit into the memory of a thread: results, copies, and chunks that wait."""
-
-
-PROCESSOR_CHUNKS, DECODED_CHUNKS = 2, 32
-"""Minimum number of chunks per processor, and minimum number of chunks of an array with
-compressed pixels."""
-LEAST_SHARE = 16 << 20
-"""Chunks are not made smaller than this for the sake of parallelism."""
-PART_BYTES = 4 << 20
-"""Parts of large frames are not smaller: functions of chunks take several times their memory."""
-USUAL_COUNT = 10_000
-"""Number of chunks above which they grow: a scheduler takes about a millisecond for each task."""
-GROWN_CHUNKS = 2
-"""Chunks that must fit into the memory of a thread if they grow: tiles bound the memory of jobs."""
-
-
 class Limit(NamedTuple):
     """Largest size of chunks in bytes."""
 
@@ -247,17 +243,17 @@ def _grown(q: Question, limit: int, memory: int, align_bytes: int) -> int:
     """
     nav, sig = q.desc.nav_shape, q.desc.sig_shape
     frame = math.prod(sig) * q.pixel_bytes
-    most = memory // GROWN_CHUNKS if memory else MOST_FRAMES * frame
+    most = memory // GROWN_CHUNKS if memory else MOST_CHUNK_FRAMES * frame
     if not q.kinds <= {"tile", "frame"} or not frame:
         return limit
     while limit < most:
-        frames = min(max(1, limit // frame), MOST_FRAMES)
+        frames = min(max(1, limit // frame), MOST_CHUNK_FRAMES)
         sizes = fill(nav, frames, q.nav_bases)
         count = math.prod(ceil_div(n, max(1, size)) for n, size in zip(nav, sizes, strict=True))
         if count <= USUAL_COUNT:  # files and alignment may require smaller chunks
             chunks = make_chunks(replace(q, reasons=[]), limit, align_bytes, asked=False)
             count = math.prod(map(len, chunks))
-        if count <= USUAL_COUNT or frames == MOST_FRAMES:
+        if count <= USUAL_COUNT or frames == MOST_CHUNK_FRAMES:
             break
         limit = min(most, max(frames + 1, ceil_div(frames * count, USUAL_COUNT)) * frame)
     return limit
@@ -297,14 +293,6 @@ def _share(q: Question, limit: int, processors: int | None) -> tuple[int, str] |
     return (share, why) if share < min(limit, nbytes) else None
 
 
-MOST_FRAMES = 1 << 18
-"""Maximum number of frames of a chunk: more frames need more memory for numbers and offsets than
-for pixels."""
-MOST_CHUNKS = 1 << 22
-"""Maximum number of chunks of an array; more take seconds and gigabytes before anything is
-computed."""
-
-
 def check_count(desc: Description, count: int) -> None:
     """Check the number of chunks before any are created.
 
@@ -336,7 +324,7 @@ def make_chunks(q: Question, limit: int, align_bytes: int, *, asked: bool) -> Ch
     else:
         sig_sizes, sig_bases = _sig_sizes(q, pixels, asked=asked)
         pixels = pixels if sig_sizes == sig else 1  # parts of one frame
-    frames = min(max(1, pixels // math.prod(sig_sizes)), MOST_FRAMES)
+    frames = min(max(1, pixels // math.prod(sig_sizes)), MOST_CHUNK_FRAMES)
     nav_sizes = fill(nav, frames, q.nav_bases)
     counts = [ceil_div(n, max(1, k)) for n, k in zip(nav + sig, nav_sizes + sig_sizes, strict=True)]
     check_count(q.desc, sum(counts) if asked else math.prod(counts))
@@ -363,7 +351,7 @@ def _sig_sizes(
         elif layout.is_sparse:
             why += f" {told}, anywhere in which events may lie"
         else:
-            usual = PART_BYTES if q.desc.files[-1].grows else part_bytes(q.desc)
+            usual = LEAST_PART_BYTES if q.desc.files[-1].grows else part_bytes(q.desc)
             budget = pixels if asked else min(pixels, max(1, usual // q.pixel_bytes))
             bases = part_bases(layout, q.sig_bases, budget)
             sizes = fill_square(sizes, budget, bases)
@@ -377,7 +365,7 @@ def _sig_sizes(
 
 def part_bytes(desc: Description) -> int:
     """Return the usual size of the parts into which large frames are cut, in bytes."""
-    return max(PART_BYTES, 2 * desc.nbytes // USUAL_COUNT)
+    return max(LEAST_PART_BYTES, 2 * desc.nbytes // USUAL_COUNT)
 
 
 def _nav_chunks(q: Question, frames: int, usual: tuple[int, ...], align_bytes: int) -> Chunks:
@@ -437,10 +425,6 @@ def _aligned(q: Question, axis: int, usual: int, align_bytes: int) -> tuple[int,
         if (n % size or size) * usual >= (n % usual or usual) * size:
             return size, 0, f"divided evenly, beginning at multiples of {align_bytes} bytes"
     return None
-
-
-LEAST_TILE_BYTES, MOST_TILE_BYTES = 128 << 10, 1 << 20
-"""Smaller tiles cost more calls than they save cache misses; larger ones gain nothing."""
 
 
 def usual_tile_bytes(cache_bytes: int) -> int:

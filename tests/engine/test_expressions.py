@@ -19,7 +19,7 @@ from strategies import basic_indices, chunked
 import dask_tiled
 from dask_tiled import Corrections, StaleFileError, TilingError
 from dask_tiled.engine import evaluation
-from dask_tiled.engine.programs import MOST_SOURCES
+from dask_tiled.engine.limits import MOST_SOURCES
 from dask_tiled.engine.vectors import OWN
 from dask_tiled.kernels import fold_functions
 from dask_tiled.plans.recipes import Recipe
@@ -126,7 +126,7 @@ def test_expressions_equal_those_of_numpy(volumes, tree, data):
 
 @pytest.mark.parametrize("tile", [1, 7, 100, 1 << 20])
 def test_tiles_of_any_size(volumes, monkeypatch, tile):
-    monkeypatch.setattr(evaluation, "REGISTER_BYTES", tile)
+    monkeypatch.setattr(evaluation, "PROGRAM_BYTES", tile)
     (a, b, c), (x, y, z) = opened(volumes[6:9]), (pixels for _, pixels in volumes[6:9])
     np.testing.assert_array_equal((a - b * (c + a)).compute(), x - y * (z + x))
     np.testing.assert_array_equal((a[1:, ::2, 3] - b[1:, ::2, 3]).compute(), (x - y)[1:, ::2, 3])
@@ -305,21 +305,21 @@ def peak_of(arr, part=0):
 @pytest.mark.parametrize(("make", "io"), [(sum, "auto"), (pairwise, "buffered"), (spread, "auto")])
 def test_memory_does_not_grow_with_volumes(many, monkeypatch, make, io):
     """Memory is needed for the result, the registers, and a block of the backend."""
-    monkeypatch.setattr(evaluation, "REGISTER_BYTES", 1 << 19)
+    monkeypatch.setattr(evaluation, "PROGRAM_BYTES", 1 << 19)
     paths, base = many
     arr = make([dask_tiled.open_dataset(path, chunks=-1, io=io) for path in paths])
     assert registers(arr) <= MOST_SOURCES + 6
     found, peak = peak_of(arr)
     copies = 2  # dask copies chunks that are views
     more = 0 if io == "auto" else 2 << 20
-    assert peak < copies * base.nbytes + 2 * evaluation.REGISTER_BYTES + more
+    assert peak < copies * base.nbytes + 2 * evaluation.PROGRAM_BYTES + more
     eager = make([base + number for number in range(len(paths))])
     np.testing.assert_allclose(found, eager, rtol=1e-6)
 
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_converted_volumes(many, monkeypatch):
-    monkeypatch.setattr(evaluation, "REGISTER_BYTES", 1 << 19)
+    monkeypatch.setattr(evaluation, "PROGRAM_BYTES", 1 << 19)
     paths, base = many
     plane = np.ones(base.shape[1:], "f4")
     options = {"dtype": "f8", "corrections": Corrections(dark=plane, gain=plane)}
@@ -346,7 +346,7 @@ REDUCED = {
 @pytest.mark.parametrize("make", REDUCED.values(), ids=REDUCED)
 def test_reductions_of_volumes(many, monkeypatch, make):
     """No chunk of the reduced expression is stored."""
-    monkeypatch.setattr(evaluation, "REGISTER_BYTES", 1 << 19)
+    monkeypatch.setattr(evaluation, "PROGRAM_BYTES", 1 << 19)
     paths, base = many
     found = make([dask_tiled.open_dataset(path, chunks=-1) for path in paths[:6]])
     assert on_tiles(found)

@@ -461,7 +461,7 @@ def test_rows_that_interleave_with_columns(tmp_path, monkeypatch, window):
     expected = stored[np.add.outer(5 * np.arange(2), 4 * np.arange(50))]
     monkeypatch.setattr(mapped, "MAPPED_BYTES", window)
     monkeypatch.setattr(mapped, "KEPT_BYTES", 0)
-    monkeypatch.setattr(buffered, "BLOCK_BYTES", window)
+    monkeypatch.setattr(buffered, "BUFFERED_BYTES", window)
     monkeypatch.setattr(buffered, "REQUESTED_BYTES", window)
     for io in backends.BACKENDS:
         arr = build(desc, negotiate(desc), io)

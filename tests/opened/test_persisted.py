@@ -9,7 +9,7 @@ from dask_tiled.opened import persisted
 
 def test_arrays_are_added_while_others_are_removed(monkeypatch):
     """Adding an array may run code that adds another, as other threads may at any time."""
-    monkeypatch.setattr(persisted, "MANY", 10)
+    monkeypatch.setattr(persisted, "MOST_FOLLOWED", 10)
     arr = da.zeros(1)
     monkeypatch.setattr(persisted, "_arrays", {f"{k}": [] for k in range(5000)})
 

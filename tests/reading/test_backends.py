@@ -20,7 +20,8 @@ from dask_tiled.model.requests import DEPTH, DONE, FD, IN_MEMORY
 from dask_tiled.reading import backend, backends, buffered, descriptors, mapped
 from dask_tiled.reading import decoding as reading_module
 from dask_tiled.reading.backends import BACKENDS
-from dask_tiled.reading.buffered import ALIGNMENT, BLOCK_BYTES
+from dask_tiled.reading.buffered import ALIGNMENT
+from dask_tiled.reading.limits import BUFFERED_BYTES
 from dask_tiled.system import files
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
@@ -82,7 +83,7 @@ def test_every_layout_through_every_backend(layouts, data):
     index = data.draw(cuts(expected.shape), label="index")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(buffered, "KERNEL_BYTES", data.draw(st.sampled_from([1, 100, 5000])))
-        patch.setattr(buffered, "BLOCK_BYTES", data.draw(st.sampled_from([1, 100, 5000])))
+        patch.setattr(buffered, "BUFFERED_BYTES", data.draw(st.sampled_from([1, 100, 5000])))
         patch.setattr(buffered, "REQUESTED_BYTES", data.draw(st.sampled_from([1, 4096, 10_000])))
         window = data.draw(st.sampled_from([1, 4096, 10_000]))
         for name in ("MAPPED_BYTES", "KEPT_WINDOW_BYTES"):
@@ -150,7 +151,7 @@ def test_buffers_are_about_a_block(tmp_path, monkeypatch, io):
             sizes.clear()
             arr[index].compute()
             assert sizes, name
-            assert max(sizes) <= BLOCK_BYTES + unit + 2 * ALIGNMENT, (name, index)
+            assert max(sizes) <= BUFFERED_BYTES + unit + 2 * ALIGNMENT, (name, index)
             assert len(sizes) == 1, (name, index)
 
 
@@ -277,7 +278,7 @@ def test_frames_that_share_results_are_read_at_once(path, monkeypatch):
     arr = open_dataset(path, io="buffered", chunks=-1, **RAW)
     for axes in 0, (1, 2):
         np.testing.assert_array_equal(arr.sum(axis=axes).compute(), FRAMES.sum(axis=axes))
-    monkeypatch.setattr(buffered, "BLOCK_BYTES", 600)
+    monkeypatch.setattr(buffered, "BUFFERED_BYTES", 600)
     arr.sum(axis=0).compute()
     assert depths == [4, 1, 1]
 
@@ -409,7 +410,7 @@ def test_files_changed_during_compute(path, monkeypatch, io, change):
 @pytest.mark.parametrize("at", [0, 1])
 def test_files_shortened_during_compute(path, monkeypatch, io, at):
     """The file may shrink between the check of its size and a read."""
-    monkeypatch.setattr(buffered, "BLOCK_BYTES", 600)
+    monkeypatch.setattr(buffered, "BUFFERED_BYTES", 600)
     arr = open_dataset(path, io=io, chunks=-1, **RAW)
     read, calls = files.preadv, []
 
@@ -479,7 +480,7 @@ def test_threads_share_descriptors(tmp_path, io):
                 np.testing.assert_array_equal(arr.compute(), FRAMES)
     finally:
         sys.setswitchinterval(interval)
-    assert len(descriptors._idle) <= descriptors.IDLE
+    assert len(descriptors._idle) <= descriptors.IDLE_DESCRIPTORS
 
 
 def test_descriptors_changed_during_iteration(tmp_path, monkeypatch):

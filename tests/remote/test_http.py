@@ -347,9 +347,9 @@ def test_waiting_answers_are_bounded(url, frames, monkeypatch):
     from dask_tiled.reading import remote
 
     monkeypatch.setattr(fetching, "REQUEST_BYTES", 1 << 20)
-    monkeypatch.setattr(remote, "BLOCK_BYTES", 1 << 20)
-    monkeypatch.setattr(remote, "AHEAD", 2)
-    monkeypatch.setattr(remote, "KEPT", 4)
+    monkeypatch.setattr(remote, "BUFFERED_BYTES", 1 << 20)
+    monkeypatch.setattr(remote, "REQUESTS_AHEAD", 2)
+    monkeypatch.setattr(remote, "KEPT_RESPONSES", 4)
     most, backends = [], []
 
     class Watched(remote.Remote):

@@ -21,7 +21,7 @@ from dask_tiled.model.files import File, GrowingFile
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece, piece_table
-from dask_tiled.tiling.negotiation import MOST_CHUNKS
+from dask_tiled.tiling.limits import MOST_CHUNKS
 
 MIB = 1 << 20
 unhurried = settings(deadline=None, max_examples=settings.default.max_examples * 3)

@@ -1,0 +1,25 @@
+"""Sizes and numbers that bound chunks and tiles."""
+
+from __future__ import annotations
+
+THREAD_CHUNKS = 8
+"""Chunks that must fit into the memory of a thread: results, copies, and chunks that wait."""
+PROCESSOR_CHUNKS, DECODED_CHUNKS = 2, 32
+"""Minimum number of chunks per processor, and minimum number of chunks of an array with
+compressed pixels."""
+LEAST_SHARE = 16 << 20
+"""Chunks are not made smaller than this for the sake of parallelism."""
+LEAST_PART_BYTES = 4 << 20
+"""Parts of large frames are not smaller: functions of chunks take several times their memory."""
+USUAL_COUNT = 10_000
+"""Number of chunks above which they grow: a scheduler takes about a millisecond for each task."""
+GROWN_CHUNKS = 2
+"""Chunks that must fit into the memory of a thread if they grow: tiles bound the memory of jobs."""
+MOST_CHUNK_FRAMES = 1 << 18
+"""Maximum number of frames of a chunk: more frames need more memory for numbers and offsets than
+for pixels."""
+MOST_CHUNKS = 1 << 22
+"""Maximum number of chunks of an array; more take seconds and gigabytes before anything is
+computed."""
+LEAST_TILE_BYTES, MOST_TILE_BYTES = 128 << 10, 1 << 20
+"""Smaller tiles cost more calls than they save cache misses; larger ones gain nothing."""
