@@ -47,7 +47,7 @@ from dask_tiled.tiling.bases import Chunks, Grid
 
 VIEWS = {
     *("reshape", "transpose", "swapaxes", "moveaxis", "expand_dims", "squeeze", "ravel", "flip"),
-    *("broadcast_to", "asarray", "asanyarray", "real", "imag", "getitem", "getter"),
+    *("broadcast_to", "asarray", "asanyarray", "real", "imag"),
 }
 """Functions that usually return views."""
 LIGHT = {
@@ -278,8 +278,11 @@ class TaskWalk:
         """Return the value of a call of another function."""
         given, (name, inner) = [*_values([*args, *kwargs.values()])], _function_of(function)
         taken, shaped = sum(x.nbytes for x in given), self._shaped(key)
+        if name in ("getitem", "getter"):
+            return _part(args[0], args[1], shaped, copies=inner is chunk.getitem)
         if name in VIEWS:
-            return self._view(args, given, shaped, copies=inner is chunk.getitem)
+            nbytes = shaped.nbytes if shaped else taken
+            return TaskValue(nbytes, shaped, (*_memory_in(given),)), 0
         if inner in COMBINING:
             nbytes = max((max(x.nbytes, 8 * x.items * bool(x.shaped)) for x in given), default=0)
             return _new(nbytes, shaped or given[0].shaped), 4 * nbytes
@@ -298,27 +301,6 @@ class TaskWalk:
             width = shaped.dtype.itemsize if shaped else 8
             taken = sum(max(x.nbytes, width * x.items) for x in given)
         return _new(nbytes, shaped), 2 * max(nbytes, taken)
-
-    def _view(
-        self, args: list[Any], given: Sequence[TaskValue], shaped: Shaped | None, *, copies: bool
-    ) -> tuple[Any, int]:
-        """Return the value of a function that returns a view, unless positions are listed.
-
-        With ``copies``, dask copies a view if it is at most half of a chunk.
-        """
-        of, *rest = args
-        if isinstance(of, list):
-            return of[rest[0]], 0
-        items = rest[0] if rest and type(rest[0]) in (list, tuple) else rest
-        if shaped is None and rest and isinstance(of, TaskValue | np.ndarray):
-            with suppress(IndexError, TypeError, ValueError):  # a computed or unusual index
-                part = _stand_in(of)[tuple(items)]
-                shaped = Shaped(part.shape, part.dtype)
-        nbytes = shaped.nbytes if shaped else sum(x.nbytes for x in given)
-        listed = any(isinstance(x, list | np.ndarray | TaskValue) for x in items)
-        if listed or (copies and sum(x.nbytes for x in given) >= 2 * nbytes):
-            return _new(nbytes, shaped), 0
-        return TaskValue(nbytes, shaped, (*_memory_in(given),)), 0
 
     def _shaped(self, key: Any) -> Shaped | None:
         """Return the annotated shape of a chunk; of the largest one if its position is unknown."""
@@ -378,6 +360,25 @@ def _in_order(graph: Mapping[Any, Any]) -> Iterator[Any]:
         for x in users[key]:
             waiting[x].discard(key)
             ready += [] if waiting[x] else [x]
+
+
+def _part(of: Any, index: Any, annotated: Shaped | None, *, copies: bool) -> tuple[Any, int]:
+    """Return the value of an index, which is a view unless positions are listed.
+
+    With ``copies``, dask copies a view if it is at most half of a chunk.
+    """
+    if isinstance(of, list):
+        return of[index], 0
+    items = index if type(index) in (list, tuple) else [index]
+    listed = any(isinstance(x, list | tuple | np.ndarray) for x in items)
+    try:
+        part = _stand_in(of)[tuple(items)]
+        shaped = Shaped(part.shape, part.dtype)
+    except (IndexError, TypeError, ValueError):  # a computed or unusual index
+        shaped, listed = annotated or Shaped((), np.dtype(object)), True
+    if listed or (copies and sum(x.nbytes for x in _values(of)) >= 2 * shaped.nbytes):
+        return _new(shaped.nbytes, shaped), 0
+    return TaskValue(shaped.nbytes, shaped, (*_memory_in(of),)), 0
 
 
 def _reduced(

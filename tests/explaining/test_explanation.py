@@ -287,6 +287,24 @@ def large(tmp_path_factory):
     return open_dataset(path, chunks=(2, 16, 64, 1024))
 
 
+def test_memory_of_a_result_and_of_chunks_that_are_copied_to_it(tmp_path):
+    """The memory of the result is there besides that of a task, in which it begins."""
+    pixels = np.random.default_rng(0).integers(0, 9, (5, 4, 64, 1019), "u2")
+    path = write_npy(tmp_path / "scan.npy", pixels)
+    arr = open_dataset(path, io="buffered", chunks=(5, 4, 64, (437, 582)))
+    signs = np.sign(arr)
+    explain_and_run(da.tensordot(signs, np.ones(4, "c8"), axes=((1,), (0,)))[:, 3], signs)
+
+
+def test_memory_of_sums_without_a_kernel(tmp_path):
+    """Results of unknown shape count as chunks, not as eight bytes for each of theirs."""
+    frames = np.ones((16, 8, 64, 512), "f4")
+    arr = open_dataset(write_npy(tmp_path / "scan.npy", frames), chunks=(2, 8, 64, 512))
+    found = explain_and_run((arr / 3).astype("f2").sum((0, 1)))
+    assert found.left == (("sum", "no kernel for float16 pixels"),)
+    assert found.peak_memory < 8 * found.measured.peak_memory
+
+
 OF_USERS = {
     "negative": lambda a: a.map_blocks(negative),
     "negative, summed": lambda a: a.map_blocks(negative).sum(),
