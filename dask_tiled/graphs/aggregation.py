@@ -82,22 +82,22 @@ class Ending:
             [k for k, n in enumerate(sizes) if n or axis not in gone]
             for axis, sizes in enumerate(chunks)
         ]
-        kept = [[0] if axis in gone else some for axis, some in enumerate(numbers)]
+        kept = [[0] if axis in gone else along for axis, along in enumerate(numbers)]
         pixels = math.prod(grid.shape[axis] for axis in gone)
         for block in product(*kept):
             places = [numbers[axis] if axis in gone else [k] for axis, k in enumerate(block)]
-            found = [(of, *place) for place in product(*places)]
-            parts: list[Any] = [TaskRef(key) for key in found]
-            if len(found) == 1:
-                parts = [made.pop(found[0], parts[0])]
+            chunk_keys = [(of, *place) for place in product(*places)]
+            parts: list[Any] = [TaskRef(key) for key in chunk_keys]
+            if len(chunk_keys) == 1:
+                parts = [made.pop(chunk_keys[0], parts[0])]
             if self.reduction.row.finds_place:
-                parts = [self._moved(*one, grid) for one in zip(found, parts, strict=True)]
+                parts = [self._moved(*pair, grid) for pair in zip(chunk_keys, parts, strict=True)]
             shown = [k for a, k in enumerate(block) if a not in self.gone]
-            some = next(n for n in count(SOME) if n**LEVELS >= len(parts))
+            width = next(n for n in count(SOME) if n**LEVELS >= len(parts))
             for level in range(LEVELS):
-                if len(parts) <= some:
+                if len(parts) <= width:
                     break
-                groups = [parts[k : k + some] for k in range(0, len(parts), some)]
+                groups = [parts[k : k + width] for k in range(0, len(parts), width)]
                 keys: list[Key] = [(f"{of}-part-{level}", *block, k) for k in range(len(groups))]
                 for key, group in zip(keys, groups, strict=True):
                     yield Task(key, combined, self.reduction, pixels, *group)
@@ -117,8 +117,8 @@ class Ending:
         arguments: list[object] = [recipes, None, self, None, pixels, None]
         arguments += [ArrayBlockIdDep(tuple(chunks[axis] for axis in labels)), labels]
         numblocks = dict[str, tuple[int, ...]]()
-        for one in operands:
-            key, *places = one.key
+        for operand in operands:
+            key, *places = operand.key
             arguments += [key, [-1 - k for k, _ in enumerate(places)]]
             numblocks[key] = (1,) * len(places)
         return blockwise(finished_chunk, name, labels, *arguments, numblocks=numblocks)

@@ -72,7 +72,7 @@ def split_joins(graph: HighLevelGraph) -> HighLevelGraph:
         layers[name] = joins[name].layer(name, numblocks)
         for k, (part, own) in enumerate(parts.items()):
             if isinstance(own, Blockwise):
-                needed = dependencies[name] - joined | {joins[one].parts[k] for one in joined}
+                needed = dependencies[name] - joined | {joins[other].parts[k] for other in joined}
             else:
                 needed = {task.args[0].key[0] for task in own.mapping.values()}
             dependencies[part] = needed
@@ -93,8 +93,8 @@ def _blockwise(layer: Blockwise, joins: Mapping[str, Joined]) -> Made | None:
     others = [
         layer.numblocks[x][k]
         for x, index in given
-        for k, one in enumerate(index)
-        if one == label and (x not in joins or k != joins[x].axis)
+        for k, other in enumerate(index)
+        if other == label and (x not in joins or k != joins[x].axis)
     ]
     if not alike or label not in out or layer.io_deps or any(n > 1 for n in others):
         return None
@@ -104,8 +104,8 @@ def _blockwise(layer: Blockwise, joins: Mapping[str, Joined]) -> Made | None:
         numblocks = {}
         for x, blocks in layer.numblocks.items():
             along = joins[x].axis if x in joins else None
-            some = tuple(count if axis == along else n for axis, n in enumerate(blocks))
-            numblocks[renamed.get(x, x)] = some
+            counts = tuple(count if axis == along else n for axis, n in enumerate(blocks))
+            numblocks[renamed.get(x, x)] = counts
         parts[f"{name}-part-{k}"] = Blockwise(
             output=f"{name}-part-{k}",
             output_indices=out,
@@ -121,18 +121,18 @@ def _blockwise(layer: Blockwise, joins: Mapping[str, Joined]) -> Made | None:
 
 def _taking(name: str, layer: MaterializedLayer, joins: Mapping[str, Joined]) -> Made | None:
     """Split a layer of slices of single chunks at the boundaries of parts."""
-    found: dict[Block, tuple[Key, tuple[object, ...]]] = {}
+    slices: dict[Block, tuple[Key, tuple[object, ...]]] = {}
     for key, task in layer.mapping.items():
         block, index = taken(as_now(key, task))
         if not block or key[0] != name:
             return None
-        found[key[1:]] = joins[block[0]].find(block[1:]) if block[0] in joins else block, index
-    numblocks = [1 + max(axis) for axis in zip(*found, strict=True)]
-    if not numblocks or math.prod(numblocks) > len(found):
+        slices[key[1:]] = joins[block[0]].find(block[1:]) if block[0] in joins else block, index
+    numblocks = [1 + max(axis) for axis in zip(*slices, strict=True)]
+    if not numblocks or math.prod(numblocks) > len(slices):
         return None
     begins: dict[int, list[int]] = {}
     for axis, n in enumerate(numblocks):
-        row = [found[tuple(k * (a == axis) for a in range(len(numblocks)))][0] for k in range(n)]
+        row = [slices[tuple(k * (a == axis) for a in range(len(numblocks)))][0] for k in range(n)]
         again = name.startswith(JOINING)  # an array may be joined to itself
         pairs = enumerate(pairwise(row), 1)
         if new := [k for k, (a, b) in pairs if a[0] != b[0] or (again and a >= b)]:
@@ -144,9 +144,9 @@ def _taking(name: str, layer: MaterializedLayer, joins: Mapping[str, Joined]) ->
     parts = [f"{name}-part-{k}" for k in range(len(edges))]
     join = Joined(axis, tuple(parts), tuple(stop - start for start, stop in edges))
     tasks: dict[str, dict[Key, Task]] = {part: {} for part in parts}
-    for place, (block, index) in found.items():
+    for place, (block, index) in slices.items():
         key = join.find(place)
         tasks[key[0]][key] = Task(key, operator.getitem, TaskRef(block), index)
-    if any(len({task.args[0].key[0] for task in some.values()}) > 1 for some in tasks.values()):
+    if any(len({task.args[0].key[0] for task in own.values()}) > 1 for own in tasks.values()):
         return None
-    return join, {part: MaterializedLayer(some) for part, some in tasks.items()}, numblocks
+    return join, {part: MaterializedLayer(own) for part, own in tasks.items()}, numblocks

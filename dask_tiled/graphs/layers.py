@@ -93,7 +93,7 @@ def symbolic_graph(
     axes, layers = tuple(range(len(chunks))), dict[str, Layer]()
     value = held(source, f"source-{name}", layers)
     dependencies = {key: set[str]() for key in layers} | {name: {*layers}}
-    constants = (x for one in (value, *values, grid) for x in (one, None))
+    constants = (x for constant in (value, *values, grid) for x in (constant, None))
     arguments = *constants, ArrayBlockIdDep(chunks), axes
     layers[name] = blockwise(func, name, axes, *arguments, numblocks={})
     for layer in layers.values():

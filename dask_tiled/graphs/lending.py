@@ -114,8 +114,8 @@ class Reading:
             shown = [x.pixels(workspace, pages) if isinstance(x, Unread) else x for x in args]
             result = self.func(*shown, **kwargs)
             del shown
-            for one in pages:
-                if (memory := one()) is not None:
+            for page in pages:
+                if (memory := page()) is not None:
                     detach(memory)
         return result
 

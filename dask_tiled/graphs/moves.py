@@ -53,21 +53,21 @@ def places_taken(tasks: Tasks, first: Key, grid: Grid) -> list[tuple[int, Array]
     if not parts:
         return None
     block, index = parts[0]
-    if len(index) != len(grid.axes) or any(one is None for one in index):
+    if len(index) != len(grid.axes) or any(item is None for item in index):
         return None
-    whole = [k for k, one in enumerate(index) if isinstance(one, slice | np.ndarray)]
-    listed = any(isinstance(one, np.ndarray) for one in index)
+    whole = [k for k, item in enumerate(index) if isinstance(item, slice | np.ndarray)]
+    listed = any(isinstance(item, np.ndarray) for item in index)
     if len(whole) != len(origin) - 1 or not (listed or is_product(tasks, origin, block, index)):
         return None
-    found, rows = list[tuple[int, Array]](), list[int]()
+    axis_places, rows = list[tuple[int, Array]](), list[int]()
     for number, axis in enumerate(whole, 1):
         row = [*_row(tasks, origin, number, axis, grid)]
         if not row:
             return None
-        found.append((axis, np.concatenate(row)))
+        axis_places.append((axis, np.concatenate(row)))
         rows.append(len(row))
     blocks = sum(isinstance(key, tuple) and key[0] == origin[0] for key in tasks)
-    return found if math.prod(rows) == blocks else None
+    return axis_places if math.prod(rows) == blocks else None
 
 
 def _row(tasks: Tasks, origin: Key, number: int, axis: int, grid: Grid) -> Iterator[Array]:

@@ -77,14 +77,14 @@ def trees_of(graph: HighLevelGraph) -> dict[str, Tree]:
     for name in layers_in_order(graph.dependencies):
         layer: Layer = graph.layers[name]
         inner = {x: trees[x] for x in sorted(graph.dependencies[name])}
-        found: Tree | None = None
+        tree: Tree | None = None
         if isinstance(layer, Blockwise) and isinstance(layer.task, Task):
-            found = _read(graph.layers, layer) or _of_chunks(layer, inner) or _mapped(layer, inner)
+            tree = _read(graph.layers, layer) or _of_chunks(layer, inner) or _mapped(layer, inner)
         elif isinstance(layer, MaterializedLayer) and layer.mapping:
             for look in (_slice, _reshape, _bin, _places, _histogram, _join):
-                found = found or look(layer, inner)
-            found = found or _combine(layer, inner, graph.layers) or _take(name, layer, inner)
-        trees[name] = found or _opaque(name, layer, inner)
+                tree = tree or look(layer, inner)
+            tree = tree or _combine(layer, inner, graph.layers) or _take(name, layer, inner)
+        trees[name] = tree or _opaque(name, layer, inner)
     return trees
 
 
@@ -124,9 +124,9 @@ def _of_chunks(layer: Blockwise, inner: Mapping[str, Tree]) -> Tree | None:
     """Match a blockwise layer that calls one known function on chunks."""
     output = tuple(layer.output_indices)
     if isinstance(layer.task.func, Labelling):
-        (one,), noted = inner.values(), layer.task.func
-        of = _of(layer, layer.output, one.chunks)
-        return Labelled(**of, of=one, axes=noted.axes, units=noted.units)
+        (labelled,), noted = inner.values(), layer.task.func
+        of = _of(layer, layer.output, labelled.chunks)
+        return Labelled(**of, of=labelled, axes=noted.axes, units=noted.units)
     if layer.task.func is run_job:
         (name, index), (job, _), *_ = layer.indices
         given: Kwargs = {"of": inner[name], "job": job, "labels": tuple(index), "output": output}
@@ -206,12 +206,12 @@ def _chunks_of(
 ) -> Chunks | None:
     """Return the chunks of an elementwise result; None if an argument has unknown chunks."""
     lengths: dict[Label, tuple[int, ...]] = {}
-    for one in arguments:
-        if one.labels is None:
+    for argument in arguments:
+        if argument.labels is None:
             continue
-        if one.value.chunks is None or len(one.value.chunks) != len(one.labels):
+        if argument.value.chunks is None or len(argument.value.chunks) != len(argument.labels):
             return None
-        for label, axis in zip(one.labels, one.value.chunks, strict=True):
+        for label, axis in zip(argument.labels, argument.value.chunks, strict=True):
             if axis != (1,) or label not in lengths:
                 lengths[label] = axis
     if layer.new_axes or not all(label in lengths for label in output):
@@ -251,7 +251,7 @@ def _slice(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Slice | None:
         return None
     pairs = zip(whole.chunks, cuts, strict=True)
     kept = [(axis, cut) for axis, cut in pairs if cut.kept]
-    chunks = [cut_chunks(*one) if one[1].step > 0 else (one[1].length,) for one in kept]
+    chunks = [cut_chunks(*pair) if pair[1].step > 0 else (pair[1].length,) for pair in kept]
     places = [k - sum(isinstance(x, (int, np.integer)) for x in index[:k]) for k in new]
     for k in places:
         chunks.insert(k, (1,))
@@ -392,12 +392,12 @@ def _combine(
     kept = [k for k in range(1, ndim) if k - 1 not in gone]
     place_in, place_without = (itemgetter(0, *x) for x in (kept, range(1, 1 + len(kept))))
     given, taken_ones = {*keys}, list[Key]()
-    for key, (_, some) in called.items():
-        if not given.issuperset(some) or len(key) not in (ndim, 1 + len(kept)):
+    for key, (_, refs) in called.items():
+        if not given.issuperset(refs) or len(key) not in (ndim, 1 + len(kept)):
             return None
-        taken_ones += some
+        taken_ones += refs
         place = (place_without if len(key) < ndim else place_in)(key)
-        if kept and {x[1:] for x in map(place_in, some)} != {place[1:]}:
+        if kept and {x[1:] for x in map(place_in, refs)} != {place[1:]}:
             return None
     if len(taken_ones) != len(keys) or {*taken_ones} != given:
         return None
@@ -461,7 +461,7 @@ def _join(layer: MaterializedLayer, inner: Mapping[str, Tree]) -> Join | None:
     else:
         shape = tuple(map(sum, chunks))
         known = [x for x in inner.values() if x.chunks is not None and len(x.chunks) == ndim]
-        differ = {a for one in known for a in range(ndim) if one.shape[a] != shape[a]}
+        differ = {a for tree in known for a in range(ndim) if tree.shape[a] != shape[a]}
         if len(differ) != 1:
             return None
         (axis,) = differ

@@ -147,7 +147,7 @@ def concatenated(final: str, tasks: Iterable[Task], name: str, chunks: Chunks) -
         rows: dict[Key, list[object]] = {}
         for place, ref in refs.items():
             rows.setdefault(place[:n], []).append(ref)
-        refs = {place: List(*some) for place, some in rows.items()}
+        refs = {place: List(*row) for place, row in rows.items()}
     layers[final] = MaterializedLayer({final: last(refs[()])})
     return layers
 
@@ -179,9 +179,9 @@ def _mapped(graph: HighLevelGraph, name: str, known: Mapping[str, Known]) -> Kno
     annotations = {**(graph.layers[name].annotations or {})}
     while isinstance(layer, Blockwise) and not layer.new_axes:
         alike = [str(value) for value, index in layer.indices if index == layer.output_indices]
-        for one in map(known.get, alike):
-            if one is not None and one.recipe.step is None:
-                return one.but(annotated=(annotations,))
+        for work in map(known.get, alike):
+            if work is not None and work.recipe.step is None:
+                return work.but(annotated=(annotations,))
         layer = next((graph.layers[x] for x in alike if x in graph.layers), None)
     return None
 
@@ -202,29 +202,29 @@ def put_together(
     dependencies = {**graph.dependencies}
     for name, task in steps.items():
         final, reads = task.key, graph.layers[name]
-        one = known.get(name) or _mapped(graph, name, known)
-        chunks = None if one is None else one.made_chunks
-        if one is None or chunks is None:
+        work = known.get(name) or _mapped(graph, name, known)
+        chunks = None if work is None else work.made_chunks
+        if work is None or chunks is None:
             continue
         if math.prod(map(len, chunks)) < len(task.dependencies):  # some chunks are empty
             continue
         alone = name in unseen and isinstance(reads, Blockwise) and reads.task.func is pixels_of
         shape, axes = tuple(map(sum, chunks)), tuple(range(len(chunks)))
-        few = is_one_task(one.recipe.source, shape, len(task.dependencies))
+        few = is_one_task(work.recipe.source, shape, len(task.dependencies))
         if alone and few and not graph.dependencies[name]:
             # Usually a frame: one task, neither concatenated nor optimised by dask.
-            read = Task(final, whole, one.recipe.source, shape)
-            layers[final] = MaterializedLayer({final: read}, fused(*one.annotated) or None)
+            read = Task(final, whole, work.recipe.source, shape)
+            layers[final] = MaterializedLayer({final: read}, fused(*work.annotated) or None)
             dependencies[final] = set()
             del layers[name], dependencies[name]
             continue
         if math.prod(shape) < LEAST_PIXELS:
             continue
         result, putting = f"result-{final}", f"put-{final}"
-        in_place = not one.recipe.is_read and one.recipe.view.is_in_order
+        in_place = not work.recipe.is_read and work.recipe.view.is_in_order
         if name in unseen and name in known and in_place:
             name = f"{name}-here"  # noqa: PLW2901 - another array than the layer itself
-            taken[name] = one.but(name=name)
+            taken[name] = work.but(name=name)
         given: tuple[object, object] = name, axes
         numblocks = {name: tuple(map(len, chunks))}
         needed = {result, name}
@@ -235,7 +235,7 @@ def put_together(
         arguments = TaskRef(result), None, *place, *given
         layers[result] = MaterializedLayer({result: Task(result, OutputBuffer, shape)})
         layers[putting] = blockwise(put, putting, axes, *arguments, numblocks=numblocks)
-        layers[putting].annotations = fused(*one.annotated) or None
+        layers[putting].annotations = fused(*work.annotated) or None
         parts = task.args[0].substitute({key: (putting, *key[1:]) for key in task.dependencies})
         layers[final] = MaterializedLayer(
             {final: Task(final, OutputBuffer.whole, TaskRef(result), parts)}

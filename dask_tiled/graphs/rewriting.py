@@ -86,9 +86,9 @@ def optimize(
     """
     if isinstance(dsk, HighLevelGraph):
         try:
-            found = unwrapped(dsk)
-            if calls(found, pixels_of):
-                made = rewritten(found, keys, *filter(None, [noted]))
+            opened = unwrapped(dsk)
+            if calls(opened, pixels_of):
+                made = rewritten(opened, keys, *filter(None, [noted]))
                 if calls(made, pixels_of) and get_here():
                     made = lending(made, _names(keys))
                 return da.optimize(made, keys, **kwargs)
@@ -155,14 +155,14 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
     if any(name.startswith(JOINING) for name in graph.layers):
         graph = split_joins(graph)
     trees = trees_of(graph)
-    found = known_trees(trees, cache(partial(arrays_of_numpy, graph)))
+    lowered = known_trees(trees, cache(partial(arrays_of_numpy, graph)))
     if sum(isinstance(tree, Read) for tree in trees.values()) > 1:
         graph = reading_once(graph, trees)
-    known = {name: one for name, one in found.items() if isinstance(one, Known)}
-    why = {name: one for name, one in found.items() if not isinstance(one, Known)}
+    known = {name: work for name, work in lowered.items() if isinstance(work, Known)}
+    why = {name: reason for name, reason in lowered.items() if not isinstance(reason, Known)}
     users, steps = _users(graph.dependencies), last_steps(graph)
     finals = {x: task.key for x, task in steps.items() if len(users[x]) == 1 and x not in wanted}
-    if long := [one for one in _chains(trees, known, users, wanted) if len(one) > LEVELS]:
+    if long := [chain for chain in _chains(trees, known, users, wanted) if len(chain) > LEVELS]:
         graph = in_few_levels(graph, long)
     graph, taken = put_together(graph, known, steps, finals)
     known |= taken
@@ -170,11 +170,11 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
         return Planned(graph, graph.layers, why)
     endings = _endings(trees, known, users, wanted)
     ended = {of for of, ending in endings.values() if isinstance(ending, Ending)}
-    known = {x: one for x, one in known.items() if x in ended or not one.recipe.needs_ending}
+    known = {x: work for x, work in known.items() if x in ended or not work.recipe.needs_ending}
     ends = {name: of for name, (of, _) in endings.items()}
     need = needed(wanted, known, ends, graph.dependencies)
     reads = {x: known[x] for x in need.kept if x in known}
-    reads = {name: one for name, one in reads.items() if one.recipe.is_read and one.is_as_read}
+    reads = {name: work for name, work in reads.items() if work.recipe.is_read and work.is_as_read}
     parts = {name: part.but(obstacle=obstacle(part, trees)) for name, part in need.parts.items()}
     if not reads and parts.keys() <= ended:
         seen = {of for name, (of, _) in endings.items() if name not in finals}
@@ -205,16 +205,16 @@ def rewritten(
     graph: HighLevelGraph, keys: Keys, noted: Callable[[Planned], object] = lambda _: None
 ) -> HighLevelGraph:
     """Replace the layers that the engine can compute by its tasks; keep other layers."""
-    found = planned(graph, keys)
-    noted(found)
-    if not found.plans:
-        return found.graph
-    graph, dependencies = found.graph, {**found.dependencies}
-    layers: dict[str, Layer] = {name: graph.layers[name] for name in found.kept}
-    for plan in found.plans:
-        _make(plan, found, layers, dependencies)
-    parts = {part.name: part for plan in found.plans for part in plan.parts}
-    for name, (of, ending, final) in found.endings.items():
+    decided = planned(graph, keys)
+    noted(decided)
+    if not decided.plans:
+        return decided.graph
+    graph, dependencies = decided.graph, {**decided.dependencies}
+    layers: dict[str, Layer] = {name: graph.layers[name] for name in decided.kept}
+    for plan in decided.plans:
+        _make(plan, decided, layers, dependencies)
+    parts = {part.name: part for plan in decided.plans for part in plan.parts}
+    for name, (of, ending, final) in decided.endings.items():
         shown = name if final is None else f"{name}-{tokenize(parts[of].grid)}"
         chunks, annotations = parts[of].result_chunks, graph.layers[name].annotations or None
         alike = layers[of].annotations == annotations
@@ -252,21 +252,23 @@ def _endings(
 
     Their first steps return results of the engine, not of dask's functions.
     """
-    found: dict[str, tuple[str, Ending | Concatenation]] = {}
-    is_alone = sum(one.recipe.reduces for one in known.values()) == 1  # others may share a pass
-    for first, one in known.items():
-        reduction = one.recipe.reduction
+    endings: dict[str, tuple[str, Ending | Concatenation]] = {}
+    is_alone = sum(work.recipe.reduces for work in known.values()) == 1  # others may share a pass
+    for first, work in known.items():
+        reduction = work.recipe.reduction
         counts = reduction is not None and reduction.row is HISTOGRAM
         name = first.removesuffix(COUNTED) if counts else first
-        match = None if 0 in one.grid.shape else _ended(one, _following(name, trees, users, wanted))
+        match = (
+            None if 0 in work.grid.shape else _ended(work, _following(name, trees, users, wanted))
+        )
         if match is not None:
             if is_alone:
                 match = _sliced(match, trees, users, wanted)
             name, known[first], ending = match
-            found[name] = first, ending
+            endings[name] = first, ending
         elif counts:
-            found[name] = first, Concatenation()
-    return found
+            endings[name] = first, Concatenation()
+    return endings
 
 
 def _chains(
@@ -280,10 +282,10 @@ def _chains(
         if not isinstance(tree, Reduce) or tree.step is None or name in known:
             continue
         following = [*_following(name, trees, users, wanted)]
-        found = _combined(tree.step, iter(following))
-        if found is not None:
-            count = 1 + [below for below, _ in following].index(found[0])
-            yield [one for _, one in following[:count] if isinstance(one, Combine)]
+        match = _combined(tree.step, iter(following))
+        if match is not None:
+            count = 1 + [below for below, _ in following].index(match[0])
+            yield [layer for _, layer in following[:count] if isinstance(layer, Combine)]
 
 
 Following = Iterator[tuple[str, Tree | None]]
@@ -305,45 +307,45 @@ Match = tuple[str, Known, Ending]
 """The last layer of a computation, its first step, and the ending."""
 
 
-def _ended(one: Known, following: Following) -> Match | None:
+def _ended(work: Known, following: Following) -> Match | None:
     """Match the layers that follow a last step."""
-    step = one.recipe.step
-    if step is None or one.tree.chunks is None:
+    step = work.recipe.step
+    if step is None or work.tree.chunks is None:
         return None
     if isinstance(step.done, ChunkJob):
-        return _ended_job(one, step.done, following)
+        return _ended_job(work, step.done, following)
     if step.steps is not None:
-        found = _combined(step, following)
-        raw = step.raw() if found else step
-        if found is None or not isinstance(raw.done, Reduction):
+        match = _combined(step, following)
+        raw = step.raw() if match else step
+        if match is None or not isinstance(raw.done, Reduction):
             return None
-        return found[0], one.with_recipe(step=raw), replace(found[1], reduction=raw.done)
-    return _ended_sum(one, step, following)
+        return match[0], work.with_recipe(step=raw), replace(match[1], reduction=raw.done)
+    return _ended_sum(work, step, following)
 
 
-def _ended_sum(one: Known, step: LastStep, following: Following) -> Match | None:
+def _ended_sum(work: Known, step: LastStep, following: Following) -> Match | None:
     """Match the sum of the histograms, or of the products, of all chunks."""
     _, sums = next(following, ("", None))
     if not isinstance(sums, Reduce) or sums.step is None or not _is_sum(sums.step):
         return None
-    found = _combined(sums.step, following)
-    if found is None:
+    match = _combined(sums.step, following)
+    if match is None:
         return None
-    name, ending = found
-    if isinstance(one.tree, Histogram):
-        axes = tuple(range(len(one.output)))
-        step = histogram_over(one.tree.bins, len(axes))
-        one = one.with_recipe(step=step).but(output=(*axes, len(axes)), new_axes={len(axes): 1})
+    name, ending = match
+    if isinstance(work.tree, Histogram):
+        axes = tuple(range(len(work.output)))
+        step = histogram_over(work.tree.bins, len(axes))
+        work = work.with_recipe(step=step).but(output=(*axes, len(axes)), new_axes={len(axes): 1})
         over = sums.axes == (0,)
     else:
-        axes = tuple(one.output.index(one.labels[axis]) for axis in one.recipe.gone)
+        axes = tuple(work.output.index(work.labels[axis]) for axis in work.recipe.gone)
         over = {*sums.axes} == {*axes}
         if isinstance(step.done, Reduction):
-            over = over and one.output == one.labels
-            one = one.with_recipe(step=step.raw())
+            over = over and work.output == work.labels
+            work = work.with_recipe(step=step.raw())
         else:
-            over = over and all(len(one.shown_chunks[axis]) == 1 for axis in one.recipe.gone)
-    return (name, one, replace(ending, reduction=Reduction(SUM, axes, None))) if over else None
+            over = over and all(len(work.shown_chunks[axis]) == 1 for axis in work.recipe.gone)
+    return (name, work, replace(ending, reduction=Reduction(SUM, axes, None))) if over else None
 
 
 def _sliced(
@@ -353,11 +355,11 @@ def _sliced(
     wanted: set[str],
 ) -> Match:
     """Push a slice of a result down to the pixels, if only the slice is needed."""
-    name, one, ending = match
+    name, work, ending = match
     following, tree = next(_following(name, trees, users, wanted), ("", None))
-    if not isinstance(tree, Slice) or tree.new or one.recipe.job:  # jobs are told where they are
+    if not isinstance(tree, Slice) or tree.new or work.recipe.job:  # jobs are told where they are
         return match
-    shape = tuple(map(sum, one.result_chunks))
+    shape = tuple(map(sum, work.result_chunks))
     axes = [axis for axis in range(len(shape)) if axis not in ending.gone]
     asked = dict(zip(axes, tree.cuts, strict=True))
     cuts = [
@@ -366,16 +368,16 @@ def _sliced(
         else asked[axis]._replace(kept=True)
         for axis, n in enumerate(shape)
     ]
-    further = [axis for axis, label in enumerate(one.output) if label not in one.labels]
+    further = [axis for axis, label in enumerate(work.output) if label not in work.labels]
     whole = all(cuts[k] == (0, 1, shape[k], True) for k in further)
     if not whole or any(cut.step < 1 or not cut.length for cut in (*cuts, *tree.cuts)):
         return match
-    found = cut_pixels(one, [cuts[one.output.index(label)] for label in one.labels])
-    if not isinstance(found, Known):
+    sliced = cut_pixels(work, [cuts[work.output.index(label)] for label in work.labels])
+    if not isinstance(sliced, Known):
         return match
-    found = found.but(labels=one.labels, output=one.output, tree=replace(tree, of=one.tree))
+    sliced = sliced.but(labels=work.labels, output=work.output, tree=replace(tree, of=work.tree))
     dropped = tuple(axis for axis, cut in asked.items() if not cut.kept)
-    return following, found, replace(ending, dropped=dropped)
+    return following, sliced, replace(ending, dropped=dropped)
 
 
 def _is_sum(step: LastStep) -> bool:
@@ -403,14 +405,14 @@ def _combined(step: LastStep, following: Following) -> tuple[str, Ending] | None
     return None
 
 
-def _ended_job(one: Known, done: ChunkJob, following: Following) -> Match | None:
+def _ended_job(work: Known, done: ChunkJob, following: Following) -> Match | None:
     """Match the steps that remove the axes reduced by a job, or combine its states."""
     name, tree = next(following, ("", None))
     if isinstance(tree, MappedChunks) and tree.function is squeezed:
-        single = all(len(one.shown_chunks[axis]) == 1 for axis in done.axes)
+        single = all(len(work.shown_chunks[axis]) == 1 for axis in done.axes)
         alike = [x.value for x in tree.arguments[1:]] == [done.axes]
         ending = Ending(Reduction(SUM, done.axes, None), keepdims=False, dtype=None, ddof=0)
-        return (name, one, ending) if single and alike else None
+        return (name, work, ending) if single and alike else None
     if not isinstance(tree, Reduce) or tree.axes != done.axes:
         return None
     merging = partial(tree.function)
@@ -424,7 +426,7 @@ def _ended_job(one: Known, done: ChunkJob, following: Following) -> Match | None
         if not later.keepdims:
             merge = merging.keywords["combine"]
             reduction = Reduction(STATES, done.axes, None, merge=merge)
-            return name, one, Ending(reduction, keepdims=False, dtype=None, ddof=0)
+            return name, work, Ending(reduction, keepdims=False, dtype=None, ddof=0)
     return None
 
 
@@ -438,50 +440,50 @@ def _users(dependencies: Mapping[str, set[str]]) -> dict[str, list[str]]:
 
 
 def _make(
-    plan: Plan, found: Planned, layers: dict[str, Layer], dependencies: dict[str, set[str]]
+    plan: Plan, decided: Planned, layers: dict[str, Layer], dependencies: dict[str, set[str]]
 ) -> None:
     """Build the layers of a plan."""
-    one, pixels, together = plan.parts[0], plan.pixels, len(plan.parts) > 1
-    recipes = Recipes([part.recipe for part in plan.parts], one.grid)
-    key = f"together-{tokenize(*(part.name for part in plan.parts))}" if together else one.name
-    every, counts = tuple(range(len(one.chunks))), tuple(map(len, one.chunks))
-    numbers = {x: k for k, x in enumerate(dict.fromkeys((*one.places, *one.output)))}
-    labels = every if together else tuple(numbers[x] for x in one.places)
-    output = every if together else tuple(numbers[x] for x in one.output)
+    first, pixels, together = plan.parts[0], plan.pixels, len(plan.parts) > 1
+    recipes = Recipes([part.recipe for part in plan.parts], first.grid)
+    key = f"together-{tokenize(*(part.name for part in plan.parts))}" if together else first.name
+    every, counts = tuple(range(len(first.chunks))), tuple(map(len, first.chunks))
+    numbers = {x: k for k, x in enumerate(dict.fromkeys((*first.places, *first.output)))}
+    labels = every if together else tuple(numbers[x] for x in first.places)
+    output = every if together else tuple(numbers[x] for x in first.output)
     value = held(recipes, f"recipes-{key}", layers)
     dependencies[key] = {x.name for x in recipes.beside} | ({pixels} if pixels else set())
     if value is not recipes:
         dependencies[key].add(value.key)
         dependencies[value.key] = set()
-    count = len(one.places)
-    ended = any(one.name == of for of, *_ in found.endings.values())
+    count = len(first.places)
+    ended = any(first.name == of for of, *_ in decided.endings.values())
     single = all(n == 1 for x in recipes.beside for n in x.numblocks)
-    if ended and single and one.places == one.output[:count] and not (together or pixels):
+    if ended and single and first.places == first.output[:count] and not (together or pixels):
         # Every chunk is needed, and nothing to be fused by dask.
         operands = [TaskRef((x.name, *(0 for _ in x.numblocks))) for x in recipes.beside]
-        chunks = one.chunks + one.result_chunks[count:]
+        chunks = first.chunks + first.result_chunks[count:]
         layers[key] = MaterializedLayer(reduced(key, value, chunks, *operands))
-        layers[key].annotations = fused(*one.annotated) or None
+        layers[key].annotations = fused(*first.annotated) or None
         return
-    arguments: list[object] = [value, None, ArrayBlockIdDep(one.chunks), labels]
+    arguments: list[object] = [value, None, ArrayBlockIdDep(first.chunks), labels]
     arguments += [pixels, labels if pixels else None]
     numblocks = {pixels: counts} if pixels else {}
     for beside in recipes.beside:
         arguments += [
             beside.name,
             tuple(
-                labels[along_of(spans, one.chunks)] if spans else -1 - k
+                labels[along_of(spans, first.chunks)] if spans else -1 - k
                 for k, spans in enumerate(beside.spans)
             ),
         ]
         numblocks[beside.name] = beside.numblocks
-    function = make_all if together else make_later if one.name in found.taken else make
-    new_axes = {} if together else _new_axes(one)
+    function = make_all if together else make_later if first.name in decided.taken else make
+    new_axes = {} if together else _new_axes(first)
     new_axes = {numbers[x]: n for x, n in new_axes.items()}
     layers[key] = blockwise(
         function, key, output, *arguments, numblocks=numblocks, new_axes=new_axes
     )
-    layers[key].annotations = fused(*one.annotated) or None
+    layers[key].annotations = fused(*first.annotated) or None
     for number, part in enumerate(plan.parts if together else ()):
         layers[part.name] = blockwise(
             operator.getitem,

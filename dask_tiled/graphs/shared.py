@@ -21,14 +21,14 @@ def reading_once(graph: HighLevelGraph, trees: Mapping[str, Tree]) -> HighLevelG
     dependencies = {**graph.dependencies}
     for read in (tree for tree in trees.values() if isinstance(tree, Read)):
         noted = repr(sorted(read.annotations.items()))
-        one = first.setdefault((read.source.token, read.chunks, noted), read)
-        if one is not read and read.chunks is not None:
+        original = first.setdefault((read.source.token, read.chunks, noted), read)
+        if original is not read and read.chunks is not None:
             axes, numblocks = tuple(range(len(read.chunks))), tuple(map(len, read.chunks))
             layers[read.name] = blockwise(
-                copied, read.name, axes, one.name, axes, numblocks={one.name: numblocks}
+                copied, read.name, axes, original.name, axes, numblocks={original.name: numblocks}
             )
             layers[read.name].annotations = read.annotations or None
-            dependencies[read.name] = {one.name}
+            dependencies[read.name] = {original.name}
     return HighLevelGraph(layers, dependencies)
 
 

@@ -47,22 +47,22 @@ def cuts_of(tasks: Tasks, first: Key, grid: Grid, new: Sequence[int]) -> list[Cu
     if len(index) != len(grid.axes) + len(new) or not is_product(tasks, origin, block, index):
         return None
     cuts, kept = list[Cut](), 0
-    for one in index:
+    for item in index:
         axis = len(cuts)
-        found: Cut | None = None
-        if one is None:
+        cut: Cut | None = None
+        if item is None:
             kept += 1
             continue
-        if isinstance(one, slice):
+        if isinstance(item, slice):
             kept += 1
-            found = _cut_along(tasks, origin, kept, axis, grid)
-        elif isinstance(one, (int, np.integer)):
+            cut = _cut_along(tasks, origin, kept, axis, grid)
+        elif isinstance(item, (int, np.integer)):
             low, high = grid.axes[axis][block[1 + axis]]
-            if low - high <= one < high - low:  # other indices raise errors, as in NumPy
-                found = Cut(int(low + one + (high - low) * (one < 0)), 1, 1, kept=False)
-        if found is None:
+            if low - high <= item < high - low:  # other indices raise errors, as in NumPy
+                cut = Cut(int(low + item + (high - low) * (item < 0)), 1, 1, kept=False)
+        if cut is None:
             return None
-        cuts.append(found)
+        cuts.append(cut)
     return cuts if kept == len(first) - 1 else None
 
 
@@ -83,8 +83,8 @@ def is_product(tasks: Tasks, origin: Key, block: Key, index: tuple[object, ...])
         return False
     of_one, cut_one = list(block), list(index)
     for place in product(*(range(len(row)) for row in rows)):
-        for k, at, row, one in zip(shown, number, rows, place, strict=True):
-            number_of, cut_one[k] = row[one]
+        for k, at, row, entry in zip(shown, number, rows, place, strict=True):
+            number_of, cut_one[k] = row[entry]
             if number_of is not None:
                 of_one[at] = number_of
         if taken(tasks.get((origin[0], *place))) != (tuple(of_one), tuple(cut_one)):
@@ -117,8 +117,8 @@ def _cut_along(tasks: Tasks, origin: Key, kept: int, axis: int, grid: Grid) -> C
         step = positions[1][0] - start
     expected = range(start, start + step * length, step)
     done = 0
-    for some in positions:
-        if some != expected[done : done + len(some)]:
+    for part_positions in positions:
+        if part_positions != expected[done : done + len(part_positions)]:
             return None
-        done += len(some)
+        done += len(part_positions)
     return Cut(start, step if length > 1 else 1, length)

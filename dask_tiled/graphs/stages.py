@@ -105,8 +105,8 @@ class Stages:
         self.sources = {
             source.token: source
             for task in self.tasks.values()
-            for _, some in self._reads(task, self.tasks)
-            for source in some
+            for _, sources in self._reads(task, self.tasks)
+            for source in sources
         }
         self.counts_bytes = any(self.read.values())
         if not self.counts_bytes:  # other arrays: count the tasks that need no others
@@ -201,13 +201,13 @@ class Stages:
         if isinstance(task, List):
             task = [*task.args]
         if isinstance(task, list | tuple):
-            for one in task:
-                yield from self._reads(one, values)
+            for item in task:
+                yield from self._reads(item, values)
         elif isinstance(task, Task) and task.func is _execute_subgraph:
             inner, _, names, *args = task.args
             given = {name: _value(x, values) for name, x in zip(names, args, strict=True)}
-            for one in inner.values():
-                yield from self._reads(one, given)
+            for item in inner.values():
+                yield from self._reads(item, given)
         elif isinstance(task, Task):
             yield from _reading(task, values)
             yield from self._reads([*task.args, *task.kwargs.values()], values)
@@ -222,7 +222,7 @@ def _reading(task: Task, values: Mapping[Key, Any]) -> Iterator[tuple[Box, list[
             ending, block_id, pixels = args[1], args[3], None
             block_id = ending.block_of(block_id)
         if pixels is None:
-            sources = {x.token: x for one in recipes.recipes for x in one.read_sources}
+            sources = {x.token: x for recipe in recipes.recipes for x in recipe.read_sources}
             yield recipes.grid.box(block_id[: len(recipes.grid.axes)]), [*sources.values()]
     elif args and isinstance(args[0], Source):
         grid = next((x for x in args if isinstance(x, Grid)), None)
@@ -241,14 +241,14 @@ def needed_tasks(
     tasks: Mapping[Key, Any], keys: Collection[Key], there: Collection[Key]
 ) -> dict[Key, Any]:
     """Return the tasks that keys need; those that are there need no others."""
-    found, waiting = dict[Key, Any](), [*keys]
+    needed, waiting = dict[Key, Any](), [*keys]
     while waiting:
         key = waiting.pop()
-        if key not in found:
-            found[key] = tasks[key]
+        if key not in needed:
+            needed[key] = tasks[key]
             if key not in there:
                 waiting += tasks[key].dependencies
-    return found
+    return needed
 
 
 def keys_in(nested: Any) -> list[Key]:

@@ -70,13 +70,13 @@ class Unfinished:
         task = self._stages.tasks[key]
         blocks = None if self._is_done(self._stages.wanted[number]) else _blocks(task)
         if blocks is None or len(blocks) == 1:
-            one = self._of(self._stages.wanted[number])
-            found = {} if one is None else {(0,) * len(shape): np.asarray(one.value)}
-            return _masked(found, shape, [(n,) for n in shape])
+            part = self._of(self._stages.wanted[number])
+            values = {} if part is None else {(0,) * len(shape): np.asarray(part.value)}
+            return _masked(values, shape, [(n,) for n in shape])
         parts = {place: self._of(x) for place, x in blocks.items()}
-        found = {x: np.asarray(one.value) for x, one in parts.items() if one is not None}
+        values = {x: np.asarray(part.value) for x, part in parts.items() if part is not None}
         weights = {x: self._stages.below[self._stages.actual(key)] for x, key in blocks.items()}
-        return _masked(found, shape, _sizes(weights, shape, chunks))
+        return _masked(values, shape, _sizes(weights, shape, chunks))
 
     def _of(self, key: Key) -> ValuePart | None:
         """Return the value of a key, without reading; None if it is missing."""
@@ -127,7 +127,7 @@ class Unfinished:
     def _combined(self, task: Any, key: Key, given: Values) -> ValuePart | None:
         """Combine the parts that are there; counts of pixels are reduced in proportion."""
         what, pixels, *args = task.args
-        parts = [x for x in (self._run(one, key, given) for one in args) if x is not None]
+        parts = [x for x in (self._run(argument, key, given) for argument in args) if x is not None]
         if not parts:
             return None
         read = sum(x.read for x in parts)
@@ -174,8 +174,8 @@ def _blocks(task: Any) -> dict[tuple[int, ...], Key] | None:
     def refs(one: Any, place: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Key]]:
         if isinstance(one, TaskRef):
             yield place, one.key
-        for k, x in enumerate(one.args if isinstance(one, List) else ()):
-            yield from refs(x, (*place, k))
+        for k, item in enumerate(one.args if isinstance(one, List) else ()):
+            yield from refs(item, (*place, k))
 
     return dict(refs(task.args[-1], ()))
 
@@ -187,19 +187,19 @@ def _sizes(
 
     The bytes that are read for merged chunks are in proportion to their sizes.
     """
-    places, total, found = [*weights], sum(weights.values()), list[tuple[int, ...]]()
+    places, total, new_sizes = [*weights], sum(weights.values()), list[tuple[int, ...]]()
     for axis, length in enumerate(shape):
         count = 1 + max(place[axis] for place in places)
         if count == len(chunks[axis]):
-            found.append(tuple(chunks[axis]))
+            new_sizes.append(tuple(chunks[axis]))
             continue
         sizes = [0] * count
         for place, weight in weights.items():
             sizes[place[axis]] += weight
         if not total or any(length * n % total for n in sizes):
             return None
-        found.append(tuple(length * n // total for n in sizes))
-    return found
+        new_sizes.append(tuple(length * n // total for n in sizes))
+    return new_sizes
 
 
 def _masked(
@@ -214,8 +214,8 @@ def _masked(
     for place, chunk in found.items():
         if sizes is None:
             return whole
-        stops = [sum(some[: k + 1]) for some, k in zip(sizes, place, strict=True)]
-        starts = [sum(some[:k]) for some, k in zip(sizes, place, strict=True)]
+        stops = [sum(lengths[: k + 1]) for lengths, k in zip(sizes, place, strict=True)]
+        starts = [sum(lengths[:k]) for lengths, k in zip(sizes, place, strict=True)]
         box = tuple(slice(a, b) for a, b in zip(starts, stops, strict=True))
         if chunk.shape != tuple(b - a for a, b in zip(starts, stops, strict=True)):
             return masked(shape, whole.dtype)

@@ -37,13 +37,13 @@ def in_few_levels(graph: HighLevelGraph, chains: Iterable[Sequence[Combine]]) ->
     dependencies = {**graph.dependencies}
     for chain in chains:
         first, last = chain[0], chain[-1]
-        begun, ended = (layers[one.name].mapping for one in (first, last))
+        begun, ended = (layers[tree.name].mapping for tree in (first, last))
         made = _levels(first, begun, ended)
         if made is None:
             continue
         annotations, below = layers[last.name].annotations, first.of.name
-        for one in chain:
-            del layers[one.name], dependencies[one.name]
+        for tree in chain:
+            del layers[tree.name], dependencies[tree.name]
         for name, tasks in made.items():
             layers[name] = MaterializedLayer(tasks)
             layers[name].annotations = annotations
@@ -66,17 +66,17 @@ def _levels(
     if number < LEAST_RESULTS or not _is_as_usual(begun, counts, axes):
         return None
     nbytes = math.prod(map(max, chunks)) * dtype.itemsize
-    some = next(n for n in count(SOME) if n**LEVELS >= number)
-    some = max(SOME, min(some, MOST_BYTES // max(1, nbytes)))
+    width = next(n for n in count(SOME) if n**LEVELS >= number)
+    width = max(SOME, min(width, MOST_BYTES // max(1, nbytes)))
     between, last = (next(iter(tasks.values()))[0] for tasks in (begun, ended))
     (final, *_), kept = next(iter(ended)), [k for k in range(len(counts)) if k not in axes]
     keepdims = len(next(iter(ended))) > 1 + len(kept)
     made = dict[str, dict[Key, Any]]()
     level, name, lengths = 0, first.of.name, counts
-    while (number := math.prod(lengths[axis] for axis in axes)) > some:
-        below, name = name, f"{first.name}-{tokenize(some, level)}"
+    while (number := math.prod(lengths[axis] for axis in axes)) > width:
+        below, name = name, f"{first.name}-{tokenize(width, level)}"
         every = [*product(*(range(lengths[axis]) for axis in axes))]
-        parts = [every[at : at + some] for at in range(0, number, some)]
+        parts = [every[at : at + width] for at in range(0, number, width)]
         groups = [
             len(parts) if k == axes[0] else 1 if k in axes else n for k, n in enumerate(lengths)
         ]
@@ -111,11 +111,11 @@ def _listed(
 
     ``some`` are their numbers along the axes, at a place along the others.
     """
-    found = list[Any]()
-    for one in some:
-        whole = dict(zip(axes, one, strict=True))
+    keys = list[Any]()
+    for numbers in some:
+        whole = dict(zip(axes, numbers, strict=True))
         nested: Any = (name, *(whole.get(axis, k) for axis, k in enumerate(place)))
         for _ in axes[1:]:
             nested = [nested]
-        found.append(nested)
-    return found
+        keys.append(nested)
+    return keys

@@ -41,10 +41,10 @@ def unwrapped(graph: HighLevelGraph) -> HighLevelGraph:
     users = graph.dependencies.items()
     cut = set[str]().union(*(others for name, others in users if name.startswith("getitem-")))
     for name, layer in graph.layers.items():
-        found = None if name in cut else _reads(layer, graph.layers)
-        source = found and getattr(found[0], "source", None)
-        if found and isinstance(source, Source):
-            chunks = found[1]
+        read = None if name in cut else _reads(layer, graph.layers)
+        source = read and getattr(read[0], "source", None)
+        if read and isinstance(source, Source):
+            chunks = read[1]
             made[name] = symbolic_graph(name, chunks, source, Grid.of(chunks))
             made[name].layers[name].annotations = layer.annotations
             made[name].layers[name].collection_annotations = layer.collection_annotations

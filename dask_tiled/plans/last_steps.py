@@ -110,17 +110,17 @@ def _dtype_of(function: Function, pixel: np.dtype) -> np.dtype:
 
 def _binned(
     row: Aggregation,
-    found: Array,
+    result: Array,
     shape: tuple[int, ...],
     dtype: np.dtype,
     out: Array | None = None,
 ) -> Array:
-    found = found.reshape(shape[::2])
+    result = result.reshape(shape[::2])
     if out is None:
-        out = np.empty(found.shape, dtype)
-    found = row.finish(found, math.prod(shape[1::2]), 0, out)
-    if found is not out:
-        np.copyto(out, found, casting="unsafe")
+        out = np.empty(result.shape, dtype)
+    result = row.finish(result, math.prod(shape[1::2]), 0, out)
+    if result is not out:
+        np.copyto(out, result, casting="unsafe")
     return out
 
 

@@ -150,25 +150,25 @@ def known_trees(
     for name, tree in trees.items():
         match tree:
             case Read():
-                found: Known | Why = known_pixels(tree)
+                result: Known | Why = known_pixels(tree)
             case _ if all(x.name not in known for x in tree.inner):
                 continue
             case _ if not any(map(_as_pixels, (known.get(x.name) for x in tree.inner))):
-                found = LATER
+                result = LATER
             case Call() | Contract():
-                found = _of_chunks(tree, known, numpy)
+                result = _of_chunks(tree, known, numpy)
             case _:
-                one = _as_pixels(known.get(tree.inner[0].name))
-                found = _of_one(tree, one) if one else _no_kernel(tree)
+                pixels = _as_pixels(known.get(tree.inner[0].name))
+                result = _of_one(tree, pixels) if pixels else _no_kernel(tree)
         if (
-            isinstance(found, Known)
-            and found.recipe.step is None
-            and found.shown_chunks != tree.chunks
+            isinstance(result, Known)
+            and result.recipe.step is None
+            and result.shown_chunks != tree.chunks
         ):
-            found = "dask uses other chunks"  # otherwise the chunks of the result change
+            result = "dask uses other chunks"  # otherwise the chunks of the result change
         key = name + COUNTED if isinstance(tree, Histogram) else name
         if key == name or key not in trees:
-            known[key] = found.but(name=key, tree=tree) if isinstance(found, Known) else found
+            known[key] = result.but(name=key, tree=tree) if isinstance(result, Known) else result
     return known
 
 
@@ -196,38 +196,38 @@ def _no_kernel(tree: Node) -> Why:
     return f"no kernel for {tree.words}"
 
 
-def _of_one(tree: Node, one: Known) -> Known | Why:  # noqa: PLR0911 - one return per kind of node
+def _of_one(tree: Node, pixels: Known) -> Known | Why:  # noqa: PLR0911 - one return per kind of node
     """Return the computation of a node with one input, or the reason against it."""
-    one = one.but(annotated=_annotated(one.annotated, (tree.annotations,)))
-    view = one.recipe.view
+    pixels = pixels.but(annotated=_annotated(pixels.annotated, (tree.annotations,)))
+    view = pixels.recipe.view
     axes = tuple(range(len(view.shown)))
     match tree:
-        case TileFunction() if one.is_as_read:
+        case TileFunction() if pixels.is_as_read:
             step = LastStep(tree.job, partial(run_job, job=tree.job))
-            one = one.but(labels=tree.labels, output=tree.output, new_axes=tree.new_axes)
-            return one.with_recipe(step=step)
+            pixels = pixels.but(labels=tree.labels, output=tree.output, new_axes=tree.new_axes)
+            return pixels.with_recipe(step=step)
         case Labelled():
-            return one.shown(view, axes)
+            return pixels.shown(view, axes)
         case Transpose():
             shown = tuple(view.shown[k] for k in tree.order)
-            return one.shown(view._replace(shown=shown), axes)
+            return pixels.shown(view._replace(shown=shown), axes)
         case Slice():
-            return _slice(tree, one)
+            return _slice(tree, pixels)
         case Reshape():
             assert tree.chunks is not None  # noqa: S101 - a reshaped array has chunks
-            other = view.reshaped(view.sizes(one.grid.shape), tree.shape)
-            return one.shown(other, tuple(range(len(tree.chunks))))
+            other = view.reshaped(view.sizes(pixels.grid.shape), tree.shape)
+            return pixels.shown(other, tuple(range(len(tree.chunks))))
         case Reduce(step=LastStep() as step):
             ends = {part.axis for axis in tree.axes for part in view.shown[axis]}
-            recipe = _prepared(one.recipe.but(step=step))
+            recipe = _prepared(pixels.recipe.but(step=step))
             if recipe.needs_ending and ends & view.flipped:
                 return "argmin or argmax along a reversed axis"
-            return one.but(recipe=recipe, labels=tree.labels, output=tree.output)
+            return pixels.but(recipe=recipe, labels=tree.labels, output=tree.output)
         case Bin():
-            return _bin(tree, one)
+            return _bin(tree, pixels)
         case Histogram():
             step = histogram_of(tree.bins, len(axes))
-            return one.with_recipe(step=step).but(labels=axes, output=axes)
+            return pixels.with_recipe(step=step).but(labels=axes, output=axes)
         case _:
             return _no_kernel(tree)
 
@@ -258,18 +258,18 @@ def _of_chunks(
     """Return an elementwise computation or a contraction, or the reason against it."""
     if isinstance(tree, Call) and not tree.on_tiles:
         return _no_kernel(tree)
-    found = _operands(tree, known, numpy)
-    if not isinstance(found, tuple):
-        return found
-    one, operands = found
-    one = one.but(output=tree.labels, new_axes=tree.new_axes)
+    inner = _operands(tree, known, numpy)
+    if not isinstance(inner, tuple):
+        return inner
+    pixels, operands = inner
+    pixels = pixels.but(output=tree.labels, new_axes=tree.new_axes)
     if isinstance(tree, Contract):
-        return _contraction(tree, one, operands)
+        return _contraction(tree, pixels, operands)
     further = any(isinstance(x, Beside) and x.has_further for x in operands)
-    if further or one.labels != tree.labels:
+    if further or pixels.labels != tree.labels:
         return "the result has other axes than the pixels"
     expression = Apply(tree.function, tree.kwargs, operands)
-    return one.with_recipe(expression=expression)
+    return pixels.with_recipe(expression=expression)
 
 
 def _operands(
@@ -286,12 +286,12 @@ def _operands(
     annotated = _annotated((tree.annotations,), *(x.annotated for x in pixels))
     first = pixels[0].but(labels=labels, annotated=annotated)
     operands: list[object] = []
-    for one, x in zip(inner, tree.arguments, strict=True):
-        if one is not None:
+    for source, x in zip(inner, tree.arguments, strict=True):
+        if source is not None:
             same = first.labels, first.chunks, first.recipe.view
-            if (x.labels, one.chunks, one.recipe.view) != same:
+            if (x.labels, source.chunks, source.recipe.view) != same:
                 return "the operands have different chunks or axes"
-            operands.append(one.recipe.expression)
+            operands.append(source.recipe.expression)
         elif x.labels is None:
             if is_other_array(x.value):
                 return "an operand is not a NumPy array"
@@ -355,38 +355,38 @@ def _contraction(tree: Contract, one: Known, operands: tuple[object, ...]) -> Kn
     return one.with_recipe(expression=Apply(operator.mul, {}, operands), step=step)
 
 
-def cut_pixels(one: Known, cuts: Sequence[Cut]) -> Known | Why:
+def cut_pixels(pixels: Known, cuts: Sequence[Cut]) -> Known | Why:
     """Apply cuts to the sources, the operands and the view."""
-    recipe, sizes = one.recipe, one.grid.shape
-    found = recipe.view.cut(cuts, sizes)
-    expression = None if found is None else cut(recipe.expression, found[0], sizes)
-    if found is None or expression is None:
+    recipe, sizes = pixels.recipe, pixels.grid.shape
+    cut_view = recipe.view.cut(cuts, sizes)
+    expression = None if cut_view is None else cut(recipe.expression, cut_view[0], sizes)
+    if cut_view is None or expression is None:
         return "slices a split axis, or an operand of several chunks"
-    of, view = found
-    chunks = tuple(cut_chunks(axis, x) for axis, x in zip(one.chunks, of, strict=True) if x.kept)
+    of, view = cut_view
+    chunks = tuple(cut_chunks(axis, x) for axis, x in zip(pixels.chunks, of, strict=True) if x.kept)
     labels = tuple(range(len(view.shown)))
-    one = one.with_recipe(expression=expression, view=view)
-    return one.but(chunks=chunks, grid=Grid.of(chunks), labels=labels, output=labels)
+    pixels = pixels.with_recipe(expression=expression, view=view)
+    return pixels.but(chunks=chunks, grid=Grid.of(chunks), labels=labels, output=labels)
 
 
-def _bin(tree: Bin, one: Known) -> Known | Why:
+def _bin(tree: Bin, pixels: Known) -> Known | Why:
     """Return a binning of neighbours: axes are split, and the inner parts reduced."""
     ndim = len(tree.by)
     step = binning_of(tree.function, tree.kwargs, ndim)
     if step is None:
         return _no_kernel(tree)
-    found: Known | Why = one
+    binned: Known | Why = pixels
     if tree.trims:
-        ends = [Cut(0, 1, n - n % k) for n, k in zip(one.shape, tree.by, strict=True)]
-        found = cut_pixels(one, ends)
-    if isinstance(found, Known):
-        view = found.recipe.view
-        sizes = view.sizes(found.grid.shape)
-        pairs = [n for size, k in zip(found.shape, tree.by, strict=True) for n in (size // k, k)]
+        ends = [Cut(0, 1, n - n % k) for n, k in zip(pixels.shape, tree.by, strict=True)]
+        binned = cut_pixels(pixels, ends)
+    if isinstance(binned, Known):
+        view = binned.recipe.view
+        sizes = view.sizes(binned.grid.shape)
+        pairs = [n for size, k in zip(binned.shape, tree.by, strict=True) for n in (size // k, k)]
         labels = tuple(k // 2 for k in range(2 * ndim))
-        found = found.shown(view.reshaped(sizes, pairs), labels)
-    if not isinstance(found, Known):
-        return found
-    if found.shown_chunks[::2] != tree.chunks:
+        binned = binned.shown(view.reshaped(sizes, pairs), labels)
+    if not isinstance(binned, Known):
+        return binned
+    if binned.shown_chunks[::2] != tree.chunks:
         return "chunks are not multiples of the bins"
-    return found.with_recipe(step=step).but(output=labels[::2])
+    return binned.with_recipe(step=step).but(output=labels[::2])

@@ -30,45 +30,47 @@ class Beside(NamedTuple):
 
     def cut(self, cuts: Sequence[Cut], sizes: Sequence[int]) -> Beside | None:
         """Cut the operand like the expression; None if it has several chunks along a cut axis."""
-        found = []
+        new_cuts = []
         for spans, blocks, before in zip(self.spans, self.numblocks, self.cuts, strict=True):
-            one = cuts[spans[0].axis]
+            cut = cuts[spans[0].axis]
             if all(cuts[span.axis] == Cut(0, 1, sizes[span.axis]) for span in spans):
-                found.append(before)
-            elif blocks > 1 or not one.kept or len(spans) > 1 or spans[0].flipped:
+                new_cuts.append(before)
+            elif blocks > 1 or not cut.kept or len(spans) > 1 or spans[0].flipped:
                 return None
             else:
-                found.append(one if before is None else before.of(one))
-        kept = [axis for axis, one in enumerate(cuts) if one.kept]
+                new_cuts.append(cut if before is None else before.of(cut))
+        kept = [axis for axis, cut in enumerate(cuts) if cut.kept]
         renamed = (
             tuple(span._replace(axis=kept.index(span.axis)) for span in spans)
             for spans in self.spans
         )
-        return self._replace(spans=tuple(renamed), cuts=tuple(found))
+        return self._replace(spans=tuple(renamed), cuts=tuple(new_cuts))
 
     def block(self, block: Array, sizes: Mapping[AxisPart, int]) -> Array:
         """Return the required part of a chunk: further axes, then one axis per part."""
-        found = np.asarray(block)
+        pixels = np.asarray(block)
         place = [
-            slice(None) if one is None or n == 1 else one.slice
-            for n, one in zip(found.shape, self.cuts, strict=True)
+            slice(None) if cut is None or n == 1 else cut.slice
+            for n, cut in zip(pixels.shape, self.cuts, strict=True)
         ]
-        found = found[tuple(place)]
+        pixels = pixels[tuple(place)]
         further = [k for k, spans in enumerate(self.spans) if not spans]
         n = len(further)
-        found = np.moveaxis(found, further, range(n))
+        pixels = np.moveaxis(pixels, further, range(n))
         mine = [[x for span in spans for x in sizes if span.holds(x)] for spans in self.spans]
-        mine = [some for some in mine if some]
+        mine = [parts for parts in mine if parts]
         order = list(chain(*mine))
-        lengths = zip(found.shape[n:], mine, strict=True)
-        split = [1 if m == 1 else sizes[x] for m, some in lengths for x in some]
-        found = found.reshape((*found.shape[:n], *split))
+        lengths = zip(pixels.shape[n:], mine, strict=True)
+        split = [1 if m == 1 else sizes[x] for m, parts in lengths for x in parts]
+        pixels = pixels.reshape((*pixels.shape[:n], *split))
         flipped = {span.axis for spans in self.spans for span in spans if span.flipped}
-        found = np.flip(found, tuple(n + k for k, part in enumerate(order) if part.axis in flipped))
+        pixels = np.flip(
+            pixels, tuple(n + k for k, part in enumerate(order) if part.axis in flipped)
+        )
         places = {part: k for k, part in enumerate(sizes)}
         inner = sorted(range(len(order)), key=lambda k: places[order[k]])
-        found = found.transpose(*range(n), *(n + k for k in inner))
-        return found[(..., *(slice(None) if part in order else None for part in sizes))]
+        pixels = pixels.transpose(*range(n), *(n + k for k in inner))
+        return pixels[(..., *(slice(None) if part in order else None for part in sizes))]
 
 
 def is_other_array(value: object) -> bool:

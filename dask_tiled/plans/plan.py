@@ -73,8 +73,8 @@ class Plan:
         for part in self.parts:
             first, *more = str(part.tree).splitlines()
             tiled = counts.get(part.recipe, 0) - whole.get(part.recipe, 0)
-            some = f", in {tiled} of the tasks" * (tiled < count)
-            lines += [f"  {line}" for line in (first + some, *more)] if tiled else []
+            share = f", in {tiled} of the tasks" * (tiled < count)
+            lines += [f"  {line}" for line in (first + share, *more)] if tiled else []
         return "\n".join(lines) if len(lines) > 1 else ""
 
 
@@ -100,21 +100,21 @@ def needed(
     ``ends`` maps the layers that end reductions to those that begin them.
     """
     waiting = list(wanted)
-    found = Needed({}, [], {})
+    need = Needed({}, [], {})
     while waiting:
         name = waiting.pop()
-        if name in found.dependencies:
+        if name in need.dependencies:
             continue
         if name in ends:
-            found.dependencies[name] = {ends[name]}
+            need.dependencies[name] = {ends[name]}
         elif name in known and not known[name].recipe.is_read:
-            found.parts[name] = known[name]
-            found.dependencies[name] = {x.name for x in known[name].recipe.beside}
+            need.parts[name] = known[name]
+            need.dependencies[name] = {x.name for x in known[name].recipe.beside}
         else:
-            found.kept.append(name)
-            found.dependencies[name] = {*dependencies[name]}
-        waiting += found.dependencies[name]
-    return found
+            need.kept.append(name)
+            need.dependencies[name] = {*dependencies[name]}
+        waiting += need.dependencies[name]
+    return need
 
 
 def obstacle(part: Known, trees: Mapping[str, Node]) -> Why | None:
@@ -293,11 +293,11 @@ def plans_of(
         stages[name] = below + (name in parts or name in reads)
         if name not in reads and name not in parts:
             continue
-        one = reads.get(name) or parts[name]
-        sources = one.recipe.sources
+        part = reads.get(name) or parts[name]
+        sources = part.recipe.sources
         company = tuple(sorted(sources)) if len(sources) == 1 else name
-        groups.setdefault((company, one.chunks, stages[name]), []).append(name)
+        groups.setdefault((company, part.chunks, stages[name]), []).append(name)
     for names in groups.values():
-        some = tuple(parts[name] for name in names if name in parts)
-        if some:
-            yield Plan(some, next((name for name in names if name in reads), None))
+        group = tuple(parts[name] for name in names if name in parts)
+        if group:
+            yield Plan(group, next((name for name in names if name in reads), None))

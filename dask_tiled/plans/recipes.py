@@ -150,12 +150,12 @@ class Recipe:
 
     def widths(self, operands: Sequence[Array]) -> list[int]:
         """Return the bytes per pixel of each node, in the order that NumPy computes them."""
-        found = list[int]()
+        itemsizes = list[int]()
         beside = [np.ones((1,) * x.ndim, x.dtype) for x in operands]
         ndim = len(self.view.parts)
 
         def noted(made: Any) -> Any:
-            found.append(made.dtype.itemsize)
+            itemsizes.append(made.dtype.itemsize)
             return made
 
         with np.errstate(all="ignore"):
@@ -164,7 +164,7 @@ class Recipe:
                 lambda function, kwargs, x: noted(function(*x, **kwargs)),
                 beside,
             )
-        return found
+        return itemsizes
 
     @property
     def sources(self) -> set[str]:
@@ -190,19 +190,19 @@ class Recipe:
         last = {id(x): node for node in self._nodes if isinstance(node, Apply) for x in node.inner}
         for node in self._nodes:
             if isinstance(node, Source):
-                found: Made | None = read(node)
+                value: Made | None = read(node)
             else:
                 given = [
                     beside[self._numbers[x]] if isinstance(x, Beside) else made.get(id(x), x)
                     for x in node.operands
                 ]
-                found = call(node.function, node.kwargs, given)
+                value = call(node.function, node.kwargs, given)
                 for x in {id(x) for x in node.inner if last[id(x)] is node}:
                     del made[x]
-            if found is None:
+            if value is None:
                 return None
-            made[id(node)] = found
-        return found
+            made[id(node)] = value
+        return value
 
     @property
     def words(self) -> str:
@@ -233,24 +233,24 @@ class Recipe:
         axes_of = tuple(part.axis for part in self.view.parts)
         nav_ndim = self.source.layout.nav_ndim
         shown_nav_ndim = sum(axis < nav_ndim for axis in axes_of)
-        found = Computation(program, (), shape, axes_of, shown_nav_ndim)
+        computation = Computation(program, (), shape, axes_of, shown_nav_ndim)
         if isinstance(reduction, Reduction):
             numbers = self.view.numbers
             axes = tuple(number for axis in reduction.axes for number in numbers[axis])
             reduction = replace(reduction, axes=axes).of(program.dtype)
             if not reduction.casts_first(program.dtype):
-                found = replace(found, end=reduction)
-                found = replace(found, fold=fold_for(found, nav_ndim))
-        return found
+                computation = replace(computation, end=reduction)
+                computation = replace(computation, fold=fold_for(computation, nav_ndim))
+        return computation
 
     def _program(self, dtypes: Dtypes) -> Program | Why:
         draft, missing = Draft(), list[Why]()
 
         def steps(function: Function, kwargs: Kwargs, operands: Sequence[object]) -> Pixels | None:
-            found = draft.apply(function, kwargs, operands)
-            if found is None:
+            pixels = draft.apply(function, kwargs, operands)
+            if pixels is None:
                 missing.append(_no_kernel(function, operands))
-            return found
+            return pixels
 
         root = self._value(draft.read, steps, [*starmap(Operand, enumerate(dtypes))])
         last = self.step and self.step.done
@@ -288,32 +288,32 @@ class Recipe:
         def read(source: Source) -> Array:
             return (pixels_in(source, box) if pixels is None else pixels).reshape(shape)
 
-        found = self._value(read, lambda function, kwargs, x: function(*x, **kwargs), operands)
-        assert found is not None  # noqa: S101 - chunk functions return arrays
-        return found
+        result = self._value(read, lambda function, kwargs, x: function(*x, **kwargs), operands)
+        assert result is not None  # noqa: S101 - chunk functions return arrays
+        return result
 
-    def begin(self, one: Begun, room: Room | None) -> Begun:
+    def begin(self, begun: Begun, room: Room | None) -> Begun:
         """Begin to compute a chunk that has pixels.
 
         ``room`` returns memory for the result, if it has a destination.
         """
-        last, found = self.step and self.step.done, self._in_one_pass(one, room)
-        if isinstance(found, ChunkJob):
-            _, chunk = one.begins_with
-            return one._replace(shown=found.begin(chunk, room), end=like_numpy)
-        if isinstance(found, tuple):
-            job, end = found
-            _, chunk = one.begins_with
+        last, candidate = self.step and self.step.done, self._in_one_pass(begun, room)
+        if isinstance(candidate, ChunkJob):
+            _, chunk = begun.begins_with
+            return begun._replace(shown=candidate.begin(chunk, room), end=like_numpy)
+        if isinstance(candidate, tuple):
+            job, end = candidate
+            _, chunk = begun.begins_with
             shown = begin(job, chunk)
             if isinstance(shown, FedSink):
-                return one._replace(shown=shown, end=end)
-            found = shown
-        one = one._replace(why=found)
-        if last is None or not isinstance(one.outline, Computation):
-            return one
-        _, chunk = one.begins_with
-        shown = begin(self._job(one).values, chunk)
-        return one._replace(shown=shown) if isinstance(shown, FedSink) else one
+                return begun._replace(shown=shown, end=end)
+            candidate = shown
+        begun = begun._replace(why=candidate)
+        if last is None or not isinstance(begun.outline, Computation):
+            return begun
+        _, chunk = begun.begins_with
+        shown = begin(self._job(begun).values, chunk)
+        return begun._replace(shown=shown) if isinstance(shown, FedSink) else begun
 
     def obstacle(self, one: Begun) -> Why | None:
         """Return why NumPy has to compute from all pixels of a chunk at once; None if not.
@@ -371,25 +371,25 @@ class Recipe:
         return as_dask(found, shape, found.dtype) if as_dask else found
 
     def _finish(
-        self, row: Aggregation, job: Computation, room: Room | None, found: Array
+        self, row: Aggregation, job: Computation, room: Room | None, result: Array
     ) -> Result:
         dtype, as_dask = job.dtype, self.step and self.step.as_dask
         if row.combine is not None:
             axes = job.reduction.axes if job.reduction else ()
             left = [1 if k in axes else n for k, n in enumerate(job.shape)]
-            tail = found.shape[-1:] if found.size > math.prod(left) else ()
-            found = self.view.show(found.reshape((*left, *tail)))
+            tail = result.shape[-1:] if result.size > math.prod(left) else ()
+            result = self.view.show(result.reshape((*left, *tail)))
             if row.counts and not tail:  # no NaN
                 number = math.prod(job.shape) // math.prod(left)
-                found = np.stack([found, np.full_like(found, number)], axis=-1)
+                result = np.stack([result, np.full_like(result, number)], axis=-1)
         if row.has_own_type:
-            dtype = found.dtype
+            dtype = result.dtype
         if not as_dask:
-            return found.astype(dtype, copy=False)
+            return result.astype(dtype, copy=False)
         if room is not None:
             as_dask = partial(as_dask, out=room(dtype))
-        shape = tuple(math.prod(job.shape[k] for k in some) for some in self.view.numbers)
-        return as_dask(found, shape, dtype)
+        shape = tuple(math.prod(job.shape[k] for k in numbers) for numbers in self.view.numbers)
+        return as_dask(result, shape, dtype)
 
 
 class Recipes:
@@ -417,20 +417,20 @@ class Recipes:
         """Compute the chunks of all recipes."""
         begun = self.begin(block_id, blocks, room)
         made: dict[int, Result] = {
-            k: one.whole(np.empty(one.shape, one.outline.program.dtype))
-            if isinstance(one.outline, Computation) and not all(one.shape)
-            else one.whole(one.recipe.pixels(one.box, one.shape, one.operands, pixels))
-            for k, one in enumerate(begun)
-            if one.shown is None
+            k: item.whole(np.empty(item.shape, item.outline.program.dtype))
+            if isinstance(item.outline, Computation) and not all(item.shape)
+            else item.whole(item.recipe.pixels(item.box, item.shape, item.operands, pixels))
+            for k, item in enumerate(begun)
+            if item.shown is None
         }
-        shown = {k: one for k, one in enumerate(begun) if one.shown is not None}
+        shown = {k: item for k, item in enumerate(begun) if item.shown is not None}
         if shown:
             source, chunk = next(iter(shown.values())).begins_with
             nav_shape = self.grid.shape[: chunk.nav_ndim]
-            sinks = [one.shown for one in shown.values() if one.shown is not None]
+            sinks = [item.shown for item in shown.values() if item.shown is not None]
             results = run(source if pixels is None else pixels, chunk, nav_shape, sinks)
-            for (k, one), found in zip(shown.items(), results, strict=True):
-                made[k] = one.end(found)
+            for (k, item), result in zip(shown.items(), results, strict=True):
+                made[k] = item.end(result)
         return [made[k] for k in range(len(self.recipes))]
 
     def begin(

@@ -96,7 +96,7 @@ class View(NamedTuple):
         if self.flipped:
             ends = (k for k, part in enumerate(self.parts) if part.axis in self.flipped)
             pixels = np.flip(pixels, tuple(ends))
-        shape = [math.prod(pixels.shape[number] for number in some) for some in numbers]
+        shape = [math.prod(pixels.shape[number] for number in group) for group in numbers]
         shape += pixels.shape[len(order) :]
         return pixels.transpose(*order, *range(len(order), pixels.ndim)).reshape(shape)
 
@@ -110,20 +110,20 @@ class View(NamedTuple):
         if self == View.of(len(chunks)):
             return chunks
         shape = [sum(axis) for axis in chunks]
-        sizes, found = self.sizes(shape), list[tuple[int, ...]]()
+        sizes, new_chunks = self.sizes(shape), list[tuple[int, ...]]()
         for place, parts in enumerate(self.shown):
             length = math.prod(map(sizes.__getitem__, parts))
             axes = [part.axis for part in parts]
             cut = [x for x in {*axes} if len(chunks[x]) > 1 and self.places[x] == place]
             if not cut:
-                found.append((length,))
+                new_chunks.append((length,))
                 continue
             first = axes.index(cut[0])
             outer = math.prod(sizes[part] for part in parts[:first])
             if len(cut) > 1 or outer > 1 or any(n % parts[first].step for n in chunks[cut[0]]):
                 return None
-            found.append(tuple(n * length // shape[cut[0]] for n in chunks[cut[0]]))
-        return tuple(found)
+            new_chunks.append(tuple(n * length // shape[cut[0]] for n in chunks[cut[0]]))
+        return tuple(new_chunks)
 
     def reshaped(self, sizes: Mapping[AxisPart, int], shape: Sequence[int]) -> View | None:
         """Reshape the view in C order; None if a length does not divide evenly."""
@@ -155,22 +155,22 @@ class View(NamedTuple):
 
         Steps may be negative.
         """
-        found = [Cut(0, 1, n) for n in shape]
+        new_cuts = [Cut(0, 1, n) for n in shape]
         shown, flipped = [], {*self.flipped}
-        for parts, one, length in zip(self.shown, cuts, self.shape(shape), strict=True):
-            if one != Cut(0, 1, length) and parts:
+        for parts, cut, length in zip(self.shown, cuts, self.shape(shape), strict=True):
+            if cut != Cut(0, 1, length) and parts:
                 axis = parts[0].axis
                 if len([part for part in self.parts if part.axis == axis]) + len(parts) > 2:
                     return None
-                found[axis] = _forward(one, length if axis in flipped else 0)
-                if one.step < 0:
+                new_cuts[axis] = _forward(cut, length if axis in flipped else 0)
+                if cut.step < 0:
                     flipped ^= {axis}
-            if one.kept:
+            if cut.kept:
                 shown.append(parts)
-        kept = [axis for axis, one in enumerate(found) if one.kept]
+        kept = [axis for axis, cut in enumerate(new_cuts) if cut.kept]
         renamed = (tuple(AxisPart(kept.index(axis), k) for axis, k in parts) for parts in shown)
-        ends = frozenset(kept.index(axis) for axis in flipped if found[axis].kept)
-        return found, View(tuple(renamed), ends)
+        ends = frozenset(kept.index(axis) for axis in flipped if new_cuts[axis].kept)
+        return new_cuts, View(tuple(renamed), ends)
 
 
 @lru_cache
