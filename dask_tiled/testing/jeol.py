@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from dask_tiled.testing.frames import StrPath
 
+_FOOTER = 360
+"""Bytes behind the channels of a spectrum."""
 _KINDS = {"u1": 1, "u2": 2, "i4": 3, "f4": 4, "f8": 5}
 """Types of numbers; those of arrays are 5 more."""
 
@@ -52,7 +54,9 @@ def write_jeol_spectrum(path: StrPath, counts: npt.ArrayLike) -> Path:
     header = bytearray(458)
     for (at, form), numbers in zip(fields.items(), values, strict=True):
         struct.pack_into(form, header, at, *numbers)
-    path.write_bytes(bytes(header) + every.tobytes() + bytes(64))
+    # No elements; then parameters, of which the detector, the microscope and its voltage are given.
+    footer = struct.pack("<5i16s16s16s2d", 1, 0, 0, 0, 5, b"EX", b"JEM", b"", 200.0, 7.5)
+    path.write_bytes(bytes(header) + every.tobytes() + footer.ljust(_FOOTER, b"\0"))
     return path
 
 

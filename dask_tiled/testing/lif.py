@@ -100,6 +100,7 @@ def _channels(
     for k in range(count):
         name, tag = names[k] if names else "Gray", tags[k] if tags else 0
         found += f'<ChannelDescription DataType="{kind}" ChannelTag="{tag}" Resolution="{bits}"'
+        found += ' NameOfMeasuredQuantity="" Min="0" Max="1" Unit="" IsLUTInverted="0"'
         found += f' LUTName={quoteattr(name)} BytesInc="{k * step}" BitInc="0"/>'
     return f"<Channels>{found}</Channels>"
 

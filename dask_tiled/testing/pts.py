@@ -39,7 +39,8 @@ def write_pts(
                 channels = np.repeat(np.arange(4096), row[x])
                 words += [[0x6001, 0x8000 | x * step, 0xA123], 0xB000 | channels[::-1]]
     page: dict[str, Any] = {
-        "": "SEM", "SEM": "JEM", "DetT": "EX", "WorkD": 5.5, "ScanSize": np.float32(128)
+        "": "SEM", "SEM": "JEM", "DetT": "EX", "WorkD": 5.5, "ScanSize": np.float32(128),
+        "DirAng": 0.0, "ElevAng": 25.0, "MnKaRES": 130.0,
     }  # fmt: skip
     header = {
         "PTTD Param": {
@@ -50,7 +51,14 @@ def write_pts(
         },
         "PTTD Data": {
             "AnalyzableMap MeasData": {
-                "Doc": {"CoefA": 0.01, "CoefB": -0.001, "DwellTime(msec)": 0.5, "LiveTime": 1.25},
+                "Doc": {
+                    "CoefA": 0.01,
+                    "CoefB": -0.001,
+                    "DwellTime(msec)": 0.5,
+                    "LiveTime": 1.25,
+                    "RealTime": 1.5,
+                    "Sweep": len(every),
+                },
                 "Meas Cond": {"Tpl": "T2", "Pixels": pixels or f"{side}x{side}"},
                 "MeasCond": {"AccKV": np.float32(200), "Mag": np.int32(4000)},
             }

@@ -36,12 +36,19 @@ def test_images(tmp_path, dtype):
     assert found["date"] == "2020-06-18T12:00:00"
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # RosettaSciIO leaves files open
 def test_spectra(tmp_path):
     path = write_jeol_spectrum(tmp_path / "a.EDS", COUNTS)
     check_format(path, COUNTS, cuts=3)
     desc = describe(path)
     assert (desc.axes[0].units, desc.axes[0].scale, desc.axes[0].offset) == ("keV", 0.01, -0.005)
     assert (desc.instrument["live_time"].value, desc.instrument["real_time"].value) == (30, 32.5)
+    (theirs,) = jeol.file_reader(str(path))
+    np.testing.assert_array_equal(theirs["data"], COUNTS)
+    (axis,), header = theirs["axes"], theirs["original_metadata"]["Header"]
+    assert (axis["units"], axis["scale"], axis["offset"]) == ("keV", 0.01, -0.005)
+    assert (header["live time"], header["real time"]) == (30, 32.5)
+    assert desc.instrument["date"].value == header["filedate"].isoformat()
 
 
 def test_lists(tmp_path):

@@ -27,6 +27,21 @@ def path(tmp_path):
     return write_lif(tmp_path / "cells.lif", {"cells": CELLS}, "tczyx", lengths=lengths, **options)
 
 
+def test_pixels_axes_and_times_equal_those_of_liffile(path):
+    """It has lengths in metres."""
+    liffile = pytest.importorskip("liffile", reason="liffile is not installed")
+    arr = open_dataset(path)
+    with liffile.LifFile(path) as other:
+        (theirs,) = other.images
+        assert theirs.dims == tuple(name.upper() for name in arr.dims)
+        np.testing.assert_array_equal(arr, theirs.asarray())
+        units = {"s": 1, "µm": 1e-6}
+        scales = {axis.name.upper(): axis.scale * units.get(axis.units, 1) for axis in arr.axes}
+        steps = {name: np.diff(theirs.coords[name])[0] for name in "TZYX"}
+        assert {name: scales[name] for name in "TZYX"} == pytest.approx(steps)
+        assert len(theirs.timestamps) == len(STAMPS)
+
+
 def test_axes_and_facts(path):
     desc = describe(path)
     scales = {axis.name: (axis.units, axis.scale) for axis in desc.axes}

@@ -53,6 +53,21 @@ def test_sum(path):
     np.testing.assert_array_equal(arr[..., 100:900].sum(axis=2), SUM[..., 100:900].sum(axis=2))
 
 
+def test_counts_and_axes_equal_those_of_rsciio(path):
+    """It returns one frame more than the header counts, as a scan may be interrupted."""
+    jeol = pytest.importorskip("rsciio.jeol", reason="RosettaSciIO is not installed")
+    arr = open_dataset(path)
+    (theirs,) = jeol.file_reader(str(path))
+    np.testing.assert_array_equal(arr, theirs["data"])
+    for axis, other in zip(arr.axes, theirs["axes"], strict=True):
+        found = axis.units, axis.scale, axis.offset
+        assert found == (other["units"], *map(pytest.approx, (other["scale"], other["offset"])))
+    (theirs,) = jeol.file_reader(str(path), sum_frames=False)
+    frames = open_dataset(path, frames=slice(None))
+    np.testing.assert_array_equal(frames, theirs["data"])
+    assert frames.axes[0].scale == pytest.approx(theirs["axes"][0]["scale"])
+
+
 def test_axes_and_facts(path):
     desc = describe(path)
     scales = {axis.name: (axis.units, axis.scale, axis.offset) for axis in desc.axes}
