@@ -292,7 +292,7 @@ def one_machine():
 def chunks_of_their_own():
     """Keep small chunks separate, so that small arrays have as many tasks as large ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dask_tiled.plans.plan.LEAST_BYTES", 1)
+        patch.setattr("dask_tiled.plans.plan.LEAST_TASK_BYTES", 1)
         patch.setattr("dask_tiled.graphs.results.FEW_PIXELS", 0)
         yield
 

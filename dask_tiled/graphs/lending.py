@@ -28,7 +28,8 @@ from dask_tiled.graphs.names import (
     blockwise_token,
 )
 from dask_tiled.model.indexing import Array, Bytes
-from dask_tiled.plans.tasks import MOST_FRAMES, Block, Function, pixels_of
+from dask_tiled.plans.limits import MOST_READ_FRAMES
+from dask_tiled.plans.tasks import Block, Function, pixels_of
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.system.pages import detach
@@ -92,7 +93,7 @@ class Unread:
         box = grid.box(block_id)
         frames = math.prod(stop - start for start, stop in box[: source.layout.nav_ndim])
         pixels = None
-        if source.conversion.nothing and frames <= MOST_FRAMES:
+        if source.conversion.nothing and frames <= MOST_READ_FRAMES:
             pixels = Reader(source, box, workspace).private()
         if pixels is None:
             return lent(*self._place)

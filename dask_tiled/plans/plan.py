@@ -16,6 +16,17 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.paths import is_url
 from dask_tiled.plans.last_steps import LastStep
+from dask_tiled.plans.limits import (
+    CUT_PART_BYTES,
+    ENOUGH_CHUNKS,
+    LEAST_EVENT_BYTES,
+    LEAST_RESULT_PIXELS,
+    LEAST_RUN_BYTES,
+    LEAST_TASK_BYTES,
+    MOST_CUT_FILES,
+    MOST_EVENT_FRAMES,
+    MOST_REDUCED_CHUNKS,
+)
 from dask_tiled.plans.lowering import Known, Why
 from dask_tiled.plans.recipes import Recipe, Recipes
 from dask_tiled.plans.tasks import run_job
@@ -23,28 +34,6 @@ from dask_tiled.plans.tree import Node
 from dask_tiled.plans.views import Span
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Grid, ceil_div, even_size, split
-
-MOST_CHUNKS = 10_000
-"""Maximum number of chunks that are reduced in one task each, if chunks can be merged."""
-MOST_FRAMES = 1 << 20
-"""Maximum number of frames of events summed in one task: each takes memory, with events or not."""
-LEAST_BYTES = 4 << 20
-"""Minimum number of bytes of a chunk with a task of its own: reading them takes as long as the
-task itself."""
-LEAST_DEPTH = 64
-"""Minimum number of pixels of a chunk per result, if chunks can be cut across: combining the
-results of fewer takes longer than a tenth of the reading."""
-LEAST_RUN = 1 << 18
-"""Minimum number of bytes of a frame, or of neighbouring ones, in a chunk that is cut across."""
-ENOUGH_CHUNKS = 16
-"""Number of chunks that are as good as more."""
-PART_BYTES = 32 << 20
-"""Bytes of a part of a chunk that is only cut: several tasks combine its results, and ``malloc``
-reuses their memory. Also the largest merged chunk that a task computes whole."""
-MOST_FILES = 8
-"""Maximum number of files whose chunks are cut across: each task reads all of them."""
-LEAST_EVENT_BYTES = 16 << 20
-"""Like ``LEAST_BYTES``, of events: tasks decode the pieces at their bounds twice."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +157,7 @@ def in_fewer_chunks(parts: Mapping[str, Known], unseen: Collection[str]) -> dict
 def _fits(part: Known) -> bool:
     """Return whether tasks work on tiles, or take the memory of small chunks only."""
     nbytes = math.prod(map(max, part.chunks)) * part.recipe.source.dtype.itemsize
-    return part.obstacle is None or nbytes <= PART_BYTES
+    return part.obstacle is None or nbytes <= CUT_PART_BYTES
 
 
 def _takes_whole_chunks(part: Known) -> bool:
@@ -193,19 +182,23 @@ def _across(part: Known) -> Chunks | None:
     nav_ndim, free = source.layout.nav_ndim, left - gone - beside - view.flipped
     along = {k for k in free if k < nav_ndim} or free & {nav_ndim} - {len(chunks) - 1}
     count = math.prod(len(chunks[axis]) for axis in gone)
-    many = math.prod(max(chunks[axis], default=0) for axis in gone) >= LEAST_DEPTH
-    slow = takes_time(source) or source.layout.is_sparse or len(source.layout.files) > MOST_FILES
+    many = math.prod(max(chunks[axis], default=0) for axis in gone) >= LEAST_RESULT_PIXELS
+    slow = (
+        takes_time(source) or source.layout.is_sparse or len(source.layout.files) > MOST_CUT_FILES
+    )
     if many or slow or count < 2 or gone & left or not along:
         return None
     if _is_exact(part):
         for axis in gone:
             chunks[axis] = (sum(chunks[axis]),)
     else:
-        count = math.prod(map(max, chunks)) * source.dtype.itemsize // PART_BYTES
+        count = math.prod(map(max, chunks)) * source.dtype.itemsize // CUT_PART_BYTES
     if count < 2:
         return None
     axis = max(along, key=lambda k: sum(chunks[k]))
-    least = ceil_div(LEAST_RUN, math.prod(part.grid.shape[axis + 1 :]) * source.dtype.itemsize)
+    least = ceil_div(
+        LEAST_RUN_BYTES, math.prod(part.grid.shape[axis + 1 :]) * source.dtype.itemsize
+    )
     length, size = sum(chunks[axis]), max(least, ceil_div(max(chunks[axis]), count))
     chunks[axis] = split(length, even_size(length, size))
     few = len(chunks[axis]) < min(count, ENOUGH_CHUNKS)
@@ -250,11 +243,11 @@ def _most_chunks(known: Known) -> int:
     source, reduction = known.recipe.source, known.recipe.reduction
     if source.layout.is_sparse and reduction is not None and reduction.row is SUM:
         frames = math.prod(known.grid.shape[: source.layout.nav_ndim])
-        return max(1, _event_tasks(source.layout), frames // MOST_FRAMES)
+        return max(1, _event_tasks(source.layout), frames // MOST_EVENT_FRAMES)
     if takes_time(source) or known.recipe.job:  # functions of users may take long
-        return MOST_CHUNKS
+        return MOST_REDUCED_CHUNKS
     nbytes = math.prod(known.grid.shape) * source.dtype.itemsize
-    return min(MOST_CHUNKS, max(1, nbytes // LEAST_BYTES))
+    return min(MOST_REDUCED_CHUNKS, max(1, nbytes // LEAST_TASK_BYTES))
 
 
 def _event_tasks(layout: Layout) -> int:

@@ -16,6 +16,7 @@ from dask_tiled.engine.run import FedSink, run
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array, Box, like_numpy
 from dask_tiled.model.layout import Layout
+from dask_tiled.plans.limits import MOST_READ_FRAMES
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Grid
 
@@ -59,10 +60,6 @@ def pixels_in(source: Source, box: Box, out: Array | None = None) -> Array:
         return pixels
 
 
-MOST_FRAMES = 1 << 18
-"""Maximum number of frames read at once; their numbers and offsets take about 20 MiB."""
-
-
 def _parts(layout: Layout, box: Box) -> Iterator[Box] | None:
     """Split a box into parts of fewer frames, consecutive in C order.
 
@@ -70,10 +67,10 @@ def _parts(layout: Layout, box: Box) -> Iterator[Box] | None:
     """
     nav = box[: layout.nav_ndim]
     sizes = [b - a for a, b in nav]
-    if math.prod(sizes) <= MOST_FRAMES or layout.has_blocks:
+    if math.prod(sizes) <= MOST_READ_FRAMES or layout.has_blocks:
         return None
-    axis = next(k for k in range(len(sizes)) if math.prod(sizes[k + 1 :]) <= MOST_FRAMES)
-    steps = [1] * axis + [MOST_FRAMES // math.prod(sizes[axis + 1 :])] + sizes[axis + 1 :]
+    axis = next(k for k in range(len(sizes)) if math.prod(sizes[k + 1 :]) <= MOST_READ_FRAMES)
+    steps = [1] * axis + [MOST_READ_FRAMES // math.prod(sizes[axis + 1 :])] + sizes[axis + 1 :]
     starts = (range(a, b, step) for (a, b), step in zip(nav, steps, strict=True))
     return (
         tuple((a, min(a + step, b)) for a, step, (_, b) in zip(corner, steps, nav, strict=True))

@@ -67,7 +67,7 @@ def main():
     found = Counter()
     np.save(f"{FOLDER}/scan.npy", FRAMES)
     with dask.config.set(scheduler="synchronous"):
-        plan.LEAST_BYTES, plan.MOST_CHUNKS = 1, 1000
+        plan.LEAST_TASK_BYTES, plan.MOST_REDUCED_CHUNKS = 1, 1000
         expected = dask.compute(*computed())
         start = time.perf_counter()
         found["equal"] += in_child(expected) == 0

@@ -41,8 +41,8 @@ def client(tmp_path_factory):
 @pytest.fixture
 def scan(tmp_path, monkeypatch):
     """Open a scan of 64 chunks."""
-    monkeypatch.setattr(plan, "LEAST_BYTES", 1)
-    monkeypatch.setattr(plan, "MOST_CHUNKS", 1000)
+    monkeypatch.setattr(plan, "LEAST_TASK_BYTES", 1)
+    monkeypatch.setattr(plan, "MOST_REDUCED_CHUNKS", 1000)
     np.save(tmp_path / "scan.npy", FRAMES)
     return open_dataset(tmp_path / "scan.npy", chunks=(1, 4, 16, 16))
 

@@ -31,7 +31,7 @@ class Terminal(StringIO):
 @pytest.fixture
 def scan(tmp_path, monkeypatch):
     """Open a scan of 20 chunks; every task updates the bar."""
-    monkeypatch.setattr(plan, "LEAST_BYTES", 1)
+    monkeypatch.setattr(plan, "LEAST_TASK_BYTES", 1)
     monkeypatch.setattr(bars, "LOG_SECONDS", 0.0)
     bar = partial(module.progress_bar, mininterval=0, miniters=1, ncols=100)
     monkeypatch.setattr(module, "progress_bar", bar)

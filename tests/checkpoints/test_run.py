@@ -31,8 +31,8 @@ NAV, SIG = (0, 1), (2, 3)
 @pytest.fixture(autouse=True)
 def chunks_kept(monkeypatch):
     """Let reductions of small arrays have as many tasks as those of large ones."""
-    monkeypatch.setattr(plan, "LEAST_BYTES", 1)
-    monkeypatch.setattr(plan, "MOST_CHUNKS", 1000)
+    monkeypatch.setattr(plan, "LEAST_TASK_BYTES", 1)
+    monkeypatch.setattr(plan, "MOST_REDUCED_CHUNKS", 1000)
 
 
 @pytest.fixture

@@ -109,8 +109,8 @@ def test_passes_over_the_same_pixels(arr):
 
 def test_plans_have_the_chunks_that_are_computed(arr, monkeypatch):
     """Maxima of chunks of few frames are computed in chunks along another axis."""
-    monkeypatch.setattr("dask_tiled.plans.plan.LEAST_BYTES", 1)
-    monkeypatch.setattr("dask_tiled.plans.plan.LEAST_RUN", 1)
+    monkeypatch.setattr("dask_tiled.plans.plan.LEAST_TASK_BYTES", 1)
+    monkeypatch.setattr("dask_tiled.plans.plan.LEAST_RUN_BYTES", 1)
     (plan,) = explain(arr.max(0)).plans
     assert plan.startswith("3 tasks, for chunks of (6, 3, 16, 64) pixels")
 

@@ -62,7 +62,7 @@ APART = {
 
 @pytest.mark.parametrize("name", APART)
 def test_separate_passes_have_a_reason(arr, name, monkeypatch):
-    monkeypatch.setattr("dask_tiled.plans.plan.LEAST_BYTES", arr.nbytes)
+    monkeypatch.setattr("dask_tiled.plans.plan.LEAST_TASK_BYTES", arr.nbytes)
     small = arr.rechunk((1, -1, -1, -1))
     shown = small if name == "small chunks" else arr
     assert why_apart(APART[name](arr, small), shown)

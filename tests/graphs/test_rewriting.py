@@ -350,7 +350,7 @@ def test_equal_keys_mean_equal_results(monkeypatch, paths, one, other):
     """Workers may still hold results of another graph."""
     monkeypatch.setattr(results, "LEAST_PIXELS", 2)
     arr, _ = opened(paths, "u2", (1, 5, 6, 64))
-    monkeypatch.setattr(plan, "LEAST_BYTES", arr.nbytes // 2)
+    monkeypatch.setattr(plan, "LEAST_TASK_BYTES", arr.nbytes // 2)
     beside = other(arr)
     graphs = []
 

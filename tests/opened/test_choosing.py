@@ -297,7 +297,7 @@ def test_a_scan_of_one_frame_is_rechunked(tmp_path):
 
 def test_reductions_of_many_chunks_read_several_in_one_task(path, monkeypatch):
     """Remaining axes keep their chunks; chunks of reduced axes are no tasks."""
-    monkeypatch.setattr("dask_tiled.plans.plan.MOST_CHUNKS", 4)
+    monkeypatch.setattr("dask_tiled.plans.plan.MOST_REDUCED_CHUNKS", 4)
     arr = opened(path, chunks=(1, 1, 4, 6))
     for axes, chunks in [((0, 1), ((4,), (6,))), (0, ((1,) * 4, (4,), (6,))), (None, ())]:
         total = (arr * 2).sum(axis=axes)
@@ -321,7 +321,7 @@ def computed_by(monkeypatch, result):
 
 def test_unseen_chunks_are_merged(path, monkeypatch):
     """Chunks of a computed result are unseen; further work gets the promised chunks."""
-    monkeypatch.setattr("dask_tiled.plans.plan.LEAST_BYTES", SCAN[:1].nbytes)
+    monkeypatch.setattr("dask_tiled.plans.plan.LEAST_TASK_BYTES", SCAN[:1].nbytes)
     arr = opened(path, chunks=(1, 1, 2, 6))
     tasks = {"sum": 3, "kept": 3, "mixed": 3, "whole": 3, "shown": 12}
     for name, total, expected in [
@@ -368,7 +368,7 @@ ACROSS = {
 @pytest.mark.parametrize("name", ACROSS)
 def test_chunks_with_few_pixels_per_result_are_cut_across(path, monkeypatch, name, least):
     """Otherwise the results of chunks would be as large as the pixels."""
-    monkeypatch.setattr("dask_tiled.plans.plan.LEAST_RUN", 1)
+    monkeypatch.setattr("dask_tiled.plans.plan.LEAST_RUN_BYTES", 1)
     monkeypatch.setattr("dask_tiled.plans.plan.ENOUGH_CHUNKS", 2)
     monkeypatch.setattr("dask_tiled.graphs.results.LEAST_PIXELS", least)
     function, number = ACROSS[name]
@@ -387,8 +387,8 @@ def test_chunks_with_few_pixels_per_result_are_cut_across(path, monkeypatch, nam
 @pytest.mark.parametrize(("nbytes", "number"), [(48, 12), (96, 6), (10**3, 3)])
 def test_chunks_are_only_cut_where_sums_are_rounded(path, monkeypatch, nbytes, number):
     """Each chunk of 192 bytes has a sum of its own, as in company."""
-    monkeypatch.setattr("dask_tiled.plans.plan.LEAST_RUN", 1)
-    monkeypatch.setattr("dask_tiled.plans.plan.PART_BYTES", nbytes)
+    monkeypatch.setattr("dask_tiled.plans.plan.LEAST_RUN_BYTES", 1)
+    monkeypatch.setattr("dask_tiled.plans.plan.CUT_PART_BYTES", nbytes)
     arr = opened(path, chunks=(1, 4, 4, 6))
     with monkeypatch.context() as patch:
         found, count = computed_by(patch, (arr / 3).sum(axis=0))
@@ -397,10 +397,22 @@ def test_chunks_are_only_cut_where_sums_are_rounded(path, monkeypatch, nbytes, n
     assert found.tobytes() == beside.tobytes()
 
 
-@pytest.mark.parametrize("name", ["LEAST_DEPTH", "LEAST_RUN", "ENOUGH_CHUNKS", "MOST_FILES"])
+@pytest.mark.parametrize(
+    "name", ["LEAST_RESULT_PIXELS", "LEAST_RUN_BYTES", "ENOUGH_CHUNKS", "MOST_CUT_FILES"]
+)
 def test_chunks_outside_the_limits_are_not_cut_across(path, monkeypatch, name):
-    limits = {"LEAST_DEPTH": 4, "LEAST_RUN": 1, "ENOUGH_CHUNKS": 2, "MOST_FILES": 1}
-    other = {"LEAST_DEPTH": 1, "LEAST_RUN": SCAN.nbytes, "ENOUGH_CHUNKS": 4, "MOST_FILES": 0}
+    limits = {
+        "LEAST_RESULT_PIXELS": 4,
+        "LEAST_RUN_BYTES": 1,
+        "ENOUGH_CHUNKS": 2,
+        "MOST_CUT_FILES": 1,
+    }
+    other = {
+        "LEAST_RESULT_PIXELS": 1,
+        "LEAST_RUN_BYTES": SCAN.nbytes,
+        "ENOUGH_CHUNKS": 4,
+        "MOST_CUT_FILES": 0,
+    }
     total = opened(path, chunks=(1, 4, 4, 6)).sum(axis=0)
     for key, value in limits.items():
         monkeypatch.setattr(f"dask_tiled.plans.plan.{key}", value)

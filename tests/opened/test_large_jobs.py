@@ -83,7 +83,7 @@ JOBS = {
 
 def test_slices_of_results_of_ten_terabytes(large, monkeypatch):
     """Two pixels of each frame are few bytes, and few tasks, though rows are short for tiles."""
-    monkeypatch.setattr("dask_tiled.plans.plan.LEAST_BYTES", 4 << 20)
+    monkeypatch.setattr("dask_tiled.plans.plan.LEAST_TASK_BYTES", 4 << 20)
     tasks, _ = sent(JOBS["argmax"](large))
     assert len(tasks) <= 100
 
@@ -211,7 +211,7 @@ OF_AXES = {"weighted frames", "map_tiles", "map_tiles of results", "reduce_tiles
 @pytest.mark.parametrize("name", MERGED)
 def test_merged_chunks_give_the_results_of_numpy(tmp_path, monkeypatch, name, most):
     """Any number of chunks gives the same results, whose axes, dtypes and chunks stay."""
-    monkeypatch.setattr("dask_tiled.plans.plan.MOST_CHUNKS", most)
+    monkeypatch.setattr("dask_tiled.plans.plan.MOST_REDUCED_CHUNKS", most)
     pixels = counting_frames((7, 5, 4, 9), "u2")
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "s.npy", pixels), chunks=(1, 2, 4, 9))
     ours, numpys = MERGED[name]

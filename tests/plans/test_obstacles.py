@@ -256,12 +256,12 @@ def test_tasks_on_tiles_are_counted(tmp_path, monkeypatch, name):
 
 def test_large_whole_chunks_are_not_merged(tmp_path, monkeypatch):
     """A task would take the memory of all; small chunks are merged in any case."""
-    monkeypatch.setattr("dask_tiled.plans.plan.MOST_CHUNKS", 1)
+    monkeypatch.setattr("dask_tiled.plans.plan.MOST_REDUCED_CHUNKS", 1)
     path = write_npy(tmp_path / "scan.npy", np.ones((8, 6, 64), "u2"))
     arr = open_dataset(path, chunks=(1, 6, 64))
     on_tiles, whole = arr.max, (lambda: arr.round(-20).max())
     assert explain(on_tiles()).tasks == explain(whole()).tasks < 8
-    monkeypatch.setattr("dask_tiled.plans.plan.PART_BYTES", 1 << 10)
+    monkeypatch.setattr("dask_tiled.plans.plan.CUT_PART_BYTES", 1 << 10)
     assert explain(on_tiles()).tasks < 8 <= explain(whole()).tasks
 
 

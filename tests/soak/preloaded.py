@@ -90,7 +90,7 @@ PLANTED = {f.__name__: f for f in (a_descriptor, a_pixel, a_hang, a_thread, a_fi
 
 def prepare():
     """Set up this process for a soak."""
-    plan.LEAST_BYTES, results.FEW_PIXELS = 1, 0
+    plan.LEAST_TASK_BYTES, results.FEW_PIXELS = 1, 0
     for planted in filter(None, os.environ.get("SOAK_PLANTED", "").split(",")):
         name, *numbers = planted.split("=")
         PLANTED[name](*map(int, numbers))
