@@ -287,8 +287,6 @@ def explain(
     threads = _threads() if threads is None else check_whole("threads", threads, least=1)
     rate = _rate(workers, gb_per_s)
     walk = TaskWalk(collections)
-    # A thread may keep its last value, and reach shared chunks in another order.
-    peak = walk.held + walk.largest * (threads - 1) + walk.passed_on * threads
     fixed = PROCESS_BYTES + THREAD_BYTES * threads + TASK_BYTES * walk.number
     amounts = [amount_of(walk.sources[token], reads) for token, reads in walk.reads.items()]
     total = Amount(*(sum(one[k] for one in amounts) for k in (0, 1)))
@@ -310,7 +308,7 @@ def explain(
         plans=tuple(filter(None, (plan.text(walk.counts, whole) for plan in plans))),
         left=_left(collections, walk),
         threads=threads,
-        peak_memory=int(peak * MARGIN) + fixed,
+        peak_memory=int(walk.peak(threads) * MARGIN) + fixed,
         unseen=tuple(sorted(walk.of_users)),
         blocks="; ".join(dict.fromkeys(chain.from_iterable(map(_blocks, collections)))),
         doubts=tuple(dict.fromkeys(x for desc in described for x in desc.doubts)),

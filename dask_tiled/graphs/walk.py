@@ -116,20 +116,26 @@ class TaskWalk:
         """Number of chunks computed whole: their recipe, operation, reason and shape."""
         self.of_users = set[str]()
         """Functions of users."""
-        self.largest = 0
-        """Most bytes that a task takes: temporaries and result."""
         self.sent, keys, self.plans = _sent(collections)
         self.keys = {*keys_in(keys)}
         tasks = self.sent if isinstance(self.sent, Mapping) else self.sent.__dask_graph__()
         needed = needed_tasks(tasks, self.keys, ())
-        values, held = self._visit(needed, self.keys, {})
-        self.held = held + sum(memory.nbytes for memory in self._results)
-        """Most bytes that all tasks hold at once, in one thread, with the results."""
+        values, self._bytes_of_tasks = self._visit(needed, self.keys, {})
         passed_on = (x for key, x in values.items() if key not in self.keys)
         sizes = (sum(memory.nbytes for memory in _memory_in(x)) for x in passed_on)
-        self.passed_on = max(sizes, default=0)
-        """Bytes of the largest value that is passed on to another task."""
+        self._passed_on = sorted(sizes, reverse=True)
         self.number = sum(not isinstance(task, DataNode) for task in needed.values())
+
+    def peak(self, threads: int) -> int:
+        """Return the most bytes held: in dask's order, by the largest other tasks, and in results.
+
+        Each thread may keep its last value, and reach shared chunks in another order.
+        """
+        largest = sorted((own for _, own in self._bytes_of_tasks), reverse=True)[:threads]
+        others, every = sum(largest[: threads - 1]), sum(largest)
+        held = (before + min(own + others, every) for before, own in self._bytes_of_tasks)
+        results = sum(memory.nbytes for memory in self._results)
+        return max(held, default=0) + results + sum(self._passed_on[:threads])
 
     def _visit(
         self,
@@ -137,29 +143,28 @@ class TaskWalk:
         wanted: Collection[Any],
         given: Mapping[Any, Any],
         index: Place = (),
-    ) -> tuple[dict[Any, Any], int]:
-        """Visit tasks in dask's order; return their values, and the most bytes held at once.
+    ) -> tuple[dict[Any, Any], list[tuple[int, int]]]:
+        """Visit tasks in dask's order; return their values, and the bytes before and in each task.
 
         A value is held until its last consumer is done. ``given`` values are not counted. Keys
         without an index get ``index``.
         """
         values, users = dict(given), Counter(x for one in graph.values() for x in one.dependencies)
         uses = Counter(_memory_in([*given.values()]))
-        held = most = 0
+        held, bytes_of_tasks = 0, list[tuple[int, int]]()
         for key in _in_order(graph):
             place = key if isinstance(key, tuple) else (key, *index)
             values[key], working = self._task(graph[key], place, values)
             fresh = sum(memory.nbytes for memory in {*_memory_in(values[key])} if not uses[memory])
             uses.update(_memory_in(values[key]))
+            bytes_of_tasks.append((held, working + fresh))
             held += fresh
-            most = max(most, held + working)
-            self.largest = max(self.largest, working + fresh)
             for x in graph[key].dependencies:
                 users[x] -= 1
                 for memory in _memory_in(values.get(x)) if not users[x] and x not in wanted else ():
                     uses[memory] -= 1
                     held -= memory.nbytes * (not uses[memory])
-        return values, most
+        return values, bytes_of_tasks
 
     def _task(self, task: Any, key: tuple[Any, ...], values: Mapping[Any, Any]) -> tuple[Any, int]:
         """Return the value of a task or of an argument, and the bytes that it takes besides."""
@@ -179,8 +184,9 @@ class TaskWalk:
             before = {x: self._task(y, key, values)[0] for x, y in zip(names, given, strict=True)}
             # Memory that is lent waits for the next chunk of the thread.
             lenders = {x for x, one in graph.items() if getattr(one, "func", None) in LENDERS}
-            inner, most = self._visit(graph, {wanted, *lenders}, before, key[1:])
+            inner, bytes_of_tasks = self._visit(graph, {wanted, *lenders}, before, key[1:])
             own = {*_memory_in(inner[wanted])} - {*_memory_in([*before.values()])}
+            most = max(map(sum, bytes_of_tasks))
             return inner[wanted], max(0, most - sum(x.nbytes for x in own))
         made = [self._task(x, key, values) for x in given]
         args, n = [x for x, _ in made], len(task.args)
