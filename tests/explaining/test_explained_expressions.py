@@ -1,6 +1,7 @@
 """explain predicts the bytes and the peak memory of random expressions of tens of MB.
 
-Bytes read are exact. Memory never exceeds the prediction, and mostly reaches half of it.
+Bytes read are exact. Memory never exceeds the prediction, and one thread mostly reaches half of it;
+how much two threads reach depends on which tasks overlap.
 ``make fuzz-expressions`` tries many more than ``make test``.
 """
 
@@ -20,9 +21,7 @@ from expressions import opened_sources, programs
 SHAPE = (6, 8, 64, 1024)
 MOST_PIXELS = 13_000_000
 LEAST_SHARE = 0.9
-"""Share of the examples whose peak is at least half of the prediction."""
-RUNS = {1: 1, 2: 4}
-"""Maximum runs by number of threads: the peak of two depends on which tasks overlap."""
+"""Share of the examples of one thread whose peak is at least half of the prediction."""
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +60,12 @@ def test_predictions_hold(sources):
                 dask.compute(*arrays, scheduler="synchronous")
             except Exception:  # noqa: BLE001 - whatever NumPy and dask raise
                 return
-            reached = []
-            while not reached or (max(reached) < 0.5 and len(reached) < RUNS[threads]):
-                found = explain(*arrays, threads=threads, run=True)
-                note(str(found))
-                assert found.measured.bytes_read == found.bytes_read
-                assert found.measured.peak_memory <= found.peak_memory
-                reached.append(found.measured.peak_memory / found.peak_memory)
-            shares.append(max(reached))
+            found = explain(*arrays, threads=threads, run=True)
+            note(str(found))
+            assert found.measured.bytes_read == found.bytes_read
+            assert found.measured.peak_memory <= found.peak_memory
+            if threads == 1:
+                shares.append(found.measured.peak_memory / found.peak_memory)
 
     tried()
     assert np.mean(np.array(shares) >= 0.5) >= LEAST_SHARE
