@@ -10,12 +10,15 @@ import numpy as np
 
 from dask_tiled.engine.expressions import Cast, Register, Step
 from dask_tiled.engine.folding import are_narrow, can_fold
+from dask_tiled.engine.limits import MOST_GROUP
 from dask_tiled.engine.vectors import MOST_COUNTED, Collect, NoPrimitive, Value, Vectors, pixel_type
 from dask_tiled.model.indexing import Array
 
 Bins = tuple[int | Array, tuple[float, float] | None]
 """Bins and range, as in ``numpy.histogram``."""
 
+IN_SHORT_GROUPS = f"along axes or bins of {MOST_GROUP} pixels or fewer"
+"""Where several groups of pixels, each of which is reduced, lie in a row of a vector."""
 MOST_AT_ONCE = (1 << 16) - 1
 """Maximum number of pixels of a vector whose positions fit into 2 bytes."""
 MOST_IN_WORDS = 4
@@ -68,7 +71,7 @@ def accumulate(
         if is_dense and are_narrow(last.to.dtype, vectors.reduced) and dtype.kind in "iu":
             dtype = np.dtype(f"{dtype.kind}4")
     if counts and vectors.group > 1:
-        raise NoPrimitive("no kernel for bins that skip NaN")
+        raise NoPrimitive(f"no kernel for nanmean {IN_SHORT_GROUPS}")
     results = vectors.room((1 + counts, *vectors.left), neutral(ufunc, dtype), dtype)
     out, *number = vectors.outputs(results)
 
@@ -174,7 +177,7 @@ def moments(vectors: Vectors, last: Step, *, skips: bool) -> Collect:
     The kernel sums the differences from one pixel, and their squares.
     """
     if vectors.group > 1:
-        raise NoPrimitive("no kernel for var and std of bins")
+        raise NoPrimitive(f"no kernel for var and std {IN_SHORT_GROUPS}")
     shape, pixels = (3 + skips, *vectors.left), vectors.reduced
     initial = np.zeros((3 + skips, *[1] * len(vectors.left)))
     initial[0] = np.nan
@@ -212,7 +215,7 @@ def places(vectors: Vectors, last: Step, ufunc: np.ufunc, gone: tuple[int, ...])
     order of the axes ``gone``.
     """
     if vectors.group > 1:
-        raise NoPrimitive("no kernel for positions in bins")
+        raise NoPrimitive(f"no kernel for argmin and argmax {IN_SHORT_GROUPS}")
     dtype, first, kept, sizes = last.to.dtype, vectors.first, vectors.kept, vectors.shape
     by_row = not vectors.has_rows(kept)
     if by_row:
