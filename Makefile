@@ -14,6 +14,7 @@ COMPARE_ARGS ?=
 EXPRESSIONS_ARGS ?=
 FUZZ_ARGS ?=
 SOAK_ARGS ?= --minutes 60
+MUTANTS_ARGS ?=
 SPHINXOPTS ?= --fail-on-warning --keep-going --quiet
 
 VENVS := .venvs
@@ -25,7 +26,7 @@ UV := $(VENVS)/uv/bin/uv
 # npm packages: zarrita reads references in JavaScript, chromium runs the page of `explore`.
 NODE := $(foreach name,chromium zarrita,tests/$(name)/node_modules/installed)
 
-.PHONY: help environments demo picture test test-fast test-elsewhere test-oldest test-newest test-windows test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak release-check lint format docs bench compare expressions tables clean
+.PHONY: help environments demo picture test test-fast test-elsewhere test-oldest test-newest test-windows test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak mutants release-check lint format docs bench compare expressions tables clean
 
 help:
 	@echo "make demo    write the sample scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
@@ -42,6 +43,7 @@ help:
 	@echo "make fuzz-export  exports that are killed, cancelled, refused and damaged, many times"
 	@echo "make fuzz-files  files truncated, rewritten, replaced and grown while they are read, 400 times"
 	@echo "make soak    an hour of mixed operations while workers, files and disks fail (SOAK_ARGS=...)"
+	@echo "make mutants MODULE=formats/mrc/header.py  changes of a module that its tests do not notice (MUTANTS_ARGS=...)"
 	@echo "make release-check  build twice, compare, install the wheel, run tests outside of the checkout"
 	@echo "make lint    ruff, mypy, numpydoc, workflows  make format  let ruff format and fix"
 	@echo "make docs    HTML in docs/_build/html; warnings are errors"
@@ -104,6 +106,9 @@ fuzz-files: $(VENVS)/test/installed
 
 soak: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python tests/soak/soak.py $(SOAK_ARGS)
+
+mutants: $(VENVS)/test/installed
+	@PYTHONPATH=tests $(VENVS)/test/bin/python -m mutants $(MODULE) $(MUTANTS_ARGS)
 
 release-check: $(VENVS)/release/installed
 	@$(VENVS)/release/bin/python tests/release.py

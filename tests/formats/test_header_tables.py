@@ -69,25 +69,27 @@ def library(name):
 
 
 def numbers(dtype, at=0):
-    """List place, kind and size of all numbers and texts; integers have one kind."""
+    """List place, kind and size of all numbers and texts."""
     if dtype.names:
         parts = [dtype.fields[name][:2] for name in dtype.names]
         return [number for part, offset in parts for number in numbers(part, at + offset)]
     if dtype.shape:
         steps = range(0, dtype.itemsize, dtype.base.itemsize)
         return [number for step in steps for number in numbers(dtype.base, at + step)]
-    return [(at, dtype.kind.replace("u", "i"), dtype.itemsize)]
+    return [(at, dtype.kind, dtype.itemsize)]
 
 
-def compare(ours, theirs, names=None, extra=frozenset()):
+def compare(ours, theirs, names=None, extra=frozenset(), signed=frozenset()):
     """Compare the fields of a table, except ``extra``, with the fields of another reader's.
 
     ``names`` are the other reader's names, and "name/2" is the third number of an array.
+    The fields ``signed`` are unsigned there.
     """
     theirs, names = np.dtype(theirs), names or {}
     known = numbers(theirs)
     for name in ours.keys() - extra:
-        found = numbers(np.dtype(ours[name][1]), ours[name][0])
+        at, kind = ours[name]
+        found = numbers(np.dtype(kind.replace("i", "u") if name in signed else kind), at)
         other, _, index = names.get(name, name).partition("/")
         kind, at = theirs.fields[other][:2]
         assert found[0] == numbers(kind, at)[int(index or 0)], name
@@ -95,16 +97,15 @@ def compare(ours, theirs, names=None, extra=frozenset()):
 
 
 def test_main_header_of_mrc():
-    """The fields of IMOD and SerialEM are those that mrcfile leaves to applications."""
+    """The fields of IMOD and SerialEM, as in IMOD's documentation, are unused space in mrcfile."""
     theirs = library("mrcfile.dtypes").HEADER_DTYPE
-    of_imod = {"nint", "nreal", "imodStamp", "imodFlags"}
-    compare(mrc.FIELDS, theirs, MRC_NAMES, of_imod)
+    of_others = {
+        "nint": (128, "i2"), "nreal": (130, "i2"), "imodStamp": (152, "i4"),
+        "imodFlags": (156, "i4"),
+    }  # fmt: skip
+    compare(mrc.FIELDS, theirs, MRC_NAMES, of_others.keys())
+    assert {name: mrc.FIELDS[name] for name in of_others} == of_others
     assert theirs.itemsize == mrc.HEADER_BYTES
-    rsciio = np.dtype(library("rsciio.mrc._api").get_std_dtype_list())
-    for name in ("nint", "nreal"):
-        assert mrc.FIELDS[name][0] == rsciio.fields[name.upper()][1]
-    # "The MRC2014 image file format" of IMOD: the stamp is the text IMOD, flags follow it.
-    assert [mrc.FIELDS[name] for name in ("imodStamp", "imodFlags")] == [(152, "i4"), (156, "i4")]
     assert int.from_bytes(b"IMOD", "little") == mrc.IMOD_STAMP
 
 
@@ -152,7 +153,7 @@ def test_header_of_blo():
 def test_headers_of_tvips():
     """RosettaSciIO does not know the last fields of frames."""
     theirs = library("rsciio.tvips._api")
-    compare(tvips.SERIES, theirs.TVIPS_RECORDER_GENERAL_HEADER, TVIPS_NAMES)
+    compare(tvips.SERIES, theirs.TVIPS_RECORDER_GENERAL_HEADER, TVIPS_NAMES, signed={*tvips.SERIES})
     assert np.dtype(theirs.TVIPS_RECORDER_GENERAL_HEADER).itemsize == tvips.HEADER_BYTES
     extra = {"DENS_Power", "TEM_Obj_current", "Scan_x", "Scan_y"}
     compare(tvips.FRAME, theirs.TVIPS_RECORDER_FRAME_HEADER, FRAME_NAMES, extra)
@@ -171,7 +172,7 @@ def test_headers_of_ser(tmp_path, version):
     compare({**ser.START, **ser.VERSIONS[version]}, dtype, SER_NAMES)
     at = dtype.fields["Dim-1_DimensionSize"][1]
     fields = {name: (at + offset, kind) for name, (offset, kind) in ser.DIMENSION.items()}
-    compare(fields, dtype, DIMENSION_NAMES)
+    compare(fields, dtype, DIMENSION_NAMES, signed={"element"})
 
 
 def test_elements_of_ser(tmp_path):
@@ -183,8 +184,8 @@ def test_elements_of_ser(tmp_path):
     with path.open("rb") as file:
         spectrum, _ = theirs.get_data_dtype_list(file, 0, "spectrum")
         image, _ = theirs.get_data_dtype_list(file, 0, "image")
-    compare(ser.SPECTRUM, spectrum, SPECTRUM_NAMES)
-    compare(ser.IMAGE, image, IMAGE_NAMES)
+    compare(ser.SPECTRUM, spectrum, SPECTRUM_NAMES, signed={"element"})
+    compare(ser.IMAGE, image, IMAGE_NAMES, signed={"element_x", "element_y"})
     assert {str(k + 1): np.dtype(kind) for k, kind in enumerate(ser.DTYPES)} == {
         code: np.dtype(kind) for code, kind in theirs.data_types.items()
     }

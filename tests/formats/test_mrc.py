@@ -15,6 +15,7 @@ from manifest import by_file, expected_of, manifest
 import dask_tiled
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, UnknownFormatError
 from dask_tiled.formats.mrc.direct_electron import read_coordinates
+from dask_tiled.formats.mrc.header import header_of
 from dask_tiled.testing import check_format, counting_frames, write_direct_electron, write_mrc
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -115,6 +116,68 @@ def test_byte_order_is_inferred_without_stamp_and_identifier(tmp_path, order):
     wrong = write_mrc(tmp_path / "wrong.st", frames, byte_order=order)
     write_header(wrong, b"\x11\x11" if order == "<" else b"DD", at=212)
     check_format(wrong, frames, cuts=2)
+
+
+@pytest.mark.parametrize(("stamp", "order"), [(b"DD", "<"), (b"DA", "<"), (b"\x11\x11", ">")])
+def test_machine_stamp_decides_between_plausible_orders(stamp, order):
+    """In the other order the sections are smaller."""
+    head = bytearray(1024)
+    struct.pack_into(f"{order}3i", head, 0, 0x10000, 0x10100, 1)
+    head[212:214] = stamp
+    header = header_of(bytes(head), "a.mrc")
+    assert (header.order, header.fields["nx"]) == (order, 0x10000)
+
+
+def test_headers_that_are_short_or_empty_raise():
+    with pytest.raises(CorruptFileError, match="too short for an MRC header") as caught:
+        header_of(bytes(1023), "a.mrc")
+    assert (caught.value.expected, caught.value.found) == ("1024 bytes", "1023 bytes")
+    with pytest.raises(CorruptFileError, match="invalid MRC header") as caught:
+        header_of(bytes(1024), "a.mrc")
+    assert caught.value.found.startswith("nx 0, ny 0, nz 0, mode 0, ")
+    head = struct.pack("<4i", 7, 5, 0, 1).ljust(1024, b"\0")
+    assert header_of(head, "a.mrc", unfinished=True).fields["nx"] == 7
+    with pytest.raises(CorruptFileError, match="nz 0"):
+        header_of(head, "a.mrc")
+
+
+@pytest.mark.parametrize(("dtype", "parts"), [("c8", ()), ("i2", (2,)), ("f4", ())])
+def test_fourier_transforms_are_not_calibrated_by_the_cell(tmp_path, dtype, parts):
+    frames = counting_frames((2, 5, 7, *parts), dtype)
+    path = write_mrc(tmp_path / "a.mrc", frames, sig_dims=2 + len(parts))
+    write_header(path, struct.pack("<3i3f", 7, 5, 2, 14, 15, 2), at=28)
+    axes = {axis.name: (axis.units, axis.scale) for axis in dask_tiled.describe(path).axes}
+    images = {"x": ("Å", 2), "y": ("Å", 3)}
+    assert {name: axes[name] for name in "xy"} == (
+        images if dtype == "f4" else dict.fromkeys("xy", ("", 1))
+    )
+
+
+def test_labels(tmp_path):
+    path = write_mrc(tmp_path / "a.mrc", counting_frames((2, 5, 7), "i2"))
+    for number, label in enumerate((b"one label", b"", b"another")):
+        write_header(path, label.ljust(80), at=224 + 80 * number)
+    header = dask_tiled.describe(path).metadata["mrc"]["header"]
+    assert header["labels"] == ("one label", "another")
+
+
+def test_section_headers_of_serial_em(tmp_path):
+    """All fields: tilts in 0.01 degrees, stage in 1/25 µm, magnification in 100, intensity."""
+    values = [(-6000, 1, 2, 3, 250, -50, 195, 12500), (6000, 4, 5, 6, 25, 75, 200, 25000)]
+    extended = b"".join(struct.pack("<8h", *row) for row in values)
+    frames = counting_frames((2, 5, 7), "i2")
+    options = {"extended": extended, "extended_type": b"SERI"}
+    path = write_mrc(tmp_path / "a.st", frames, **options)
+    write_header(path, struct.pack("<2h", 16, 31), at=128)
+    facts = dask_tiled.frame_facts(dask_tiled.open_dataset(path)).compute()
+    expected = {
+        "tilt_angle": (-60, 60), "piece_x": (1, 4), "piece_y": (2, 5), "piece_z": (3, 6),
+        "stage_x": (10e-6, 1e-6), "stage_y": (-2e-6, 3e-6), "magnification": (19500, 20000),
+        "intensity": (0.5, 1),
+    }  # fmt: skip
+    assert {name: pytest.approx(facts[name].tolist()) for name in expected} == {
+        name: [*numbers] for name, numbers in expected.items()
+    }
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

@@ -1,0 +1,1 @@
+"""Changes of a module, one at a time, that its tests should notice: ``make mutants``."""
