@@ -22,6 +22,7 @@ from dask_tiled import (
     UnknownFormatError,
 )
 from dask_tiled.codecs import packed_files as compression
+from dask_tiled.formats.nifti import header as tables
 from dask_tiled.formats.nifti.header import HEADERS, intent_of, kind_of
 from dask_tiled.formats.nifti.space import affine_of, slice_times
 from dask_tiled.testing import check_format, counting_frames
@@ -108,6 +109,8 @@ def test_every_type(tmp_path, kind, dtype, order):
     path = write(tmp_path / "a.nii", array, KINDS[kind], order)
     np.testing.assert_array_equal(unscaled(path), array.T)
     check_format(path, array.T, cuts=3)
+    facts = dask_tiled.describe(path).metadata["nifti"]
+    assert (facts["version"], facts["byte_order"]) == (kind.replace("nifti ", "NIfTI-"), order)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -403,6 +406,58 @@ def test_headers_are_read_as_by_nibabel(k):
     if k % 3:
         times = np.array(header.get_slice_times(), float)
         np.testing.assert_array_equal(slice_times(found, 5), times)
+
+
+def test_codes_are_those_of_nibabel():
+    kinds = nibabel.nifti1.data_type_codes
+    codes = set(kinds.code.values())
+    assert codes == tables.DTYPES.keys() | tables.UNREAD
+    assert {
+        code: len(kinds.dtype[code]) for code in codes if kinds.dtype[code].names
+    } == tables.COLOURS
+    for code in tables.DTYPES.keys() - tables.COLOURS.keys():
+        assert kinds.dtype[code] == tables.DTYPES[code]
+    assert {tables.DTYPES[code] for code in tables.COLOURS} == {"u1"}
+    bits = {code: 8 * kinds.dtype[code].itemsize for code in tables.ANALYZE_BITS}
+    assert bits == tables.ANALYZE_BITS
+    intents = nibabel.nifti1.intent_codes
+    assert {
+        code: (intents.label[code], len(intents.parameters[code])) for code in intents.code.values()
+    } == tables.INTENTS
+    units = nibabel.nifti1.unit_codes
+    names = {"meter": "m", "micron": "µm", "sec": "s", "msec": "ms", "usec": "µs", "hz": "Hz",
+             "rads": "rad/s"}  # fmt: skip
+    told = {code: units.label[code] for code in units.code.values() if code}
+    told = {code: names.get(name, name) for code, name in told.items()} | {0: ""}
+    assert told == tables.SPACE | tables.TIME
+    transforms = nibabel.nifti1.xform_codes
+    assert {*enumerate(tables.TRANSFORMS)} == {
+        (code, transforms.label[code]) for code in transforms.code.values()
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_affine_and_directions_in_the_metadata(tmp_path, kind):
+    """Columns run to the front of the body, rows to the left, slices to the top."""
+    affine = ((0, -2, 0, 10), (3, 0, 0, -20), (0, 0, 4, 30), (0, 0, 0, 1))
+    image = KINDS[kind](np.zeros((5, 4, 3), "i2"), np.array(affine))
+    assert nibabel.aff2axcodes(image.affine) == ("A", "L", "S")
+    directions = {"x": "PA", "y": "RL", "z": "IS"}
+    for sform, qform, told in ((4, 1, "sform"), (0, 3, "qform"), (0, 0, "pixdim")):
+        image.set_sform(affine, code=sform)
+        image.set_qform(affine, code=qform)
+        nibabel.save(image, tmp_path / "a.nii")
+        desc = dask_tiled.describe(tmp_path / "a.nii")
+        facts = desc.metadata["nifti"]
+        names = {0: "unknown", 1: "scanner", 3: "talairach", 4: "mni"}
+        assert (facts["sform"], facts["qform"]) == (names[sform], names[qform])
+        assert facts["affine_from"] == told
+        # By sizes alone, x runs to the left from the middle of the volume.
+        plain = ((-3, 0, 0, 6), (0, 2, 0, -3), (0, 0, 4, -4), (0, 0, 0, 1))
+        expected = plain if told == "pixdim" else affine
+        np.testing.assert_allclose(facts["affine"], expected, atol=1e-6)
+        assert facts.get("directions") == (None if told == "pixdim" else directions)
+        assert [axis.scale for axis in desc.axes] == [4, 2, 3]
 
 
 def test_affine_of_analyze_files_of_spm():

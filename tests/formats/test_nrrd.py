@@ -187,6 +187,46 @@ def test_space_directions_and_origin(tmp_path):
     assert dask_tiled.describe(path).sig_shape == (3, 4, 5)
 
 
+SPACES = {
+    "right-anterior-superior": ("LR", "PA", "IS"), "RAS": ("LR", "PA", "IS"),
+    "left-anterior-superior": ("RL", "PA", "IS"), "LAS": ("RL", "PA", "IS"),
+    "left-posterior-superior": ("RL", "AP", "IS"), "LPS": ("RL", "AP", "IS"),
+    "right-anterior-superior-time": ("LR", "PA", "IS"), "LPST": ("RL", "AP", "IS"),
+    "scanner-xyz": None, "3D-right-handed": None,
+}  # fmt: skip
+"""Ends of the axes of each space in Teem's definition: left or right, and so on."""
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_directions_in_a_body(tmp_path, space):
+    """Rows run along the third axis of space, columns against the first one."""
+    fields = {"space": space, "space directions": "(0,0,2) (-3,0,0) (0.1,1,0)"}
+    (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields=fields)
+    found = dask_tiled.describe(path).metadata["nrrd"].get("directions")
+    ends = SPACES[space]
+    assert found == (ends and {"x": ends[2], "y": ends[0][::-1], "z": ends[1]})
+
+
+def test_directions_need_three_axes_of_space(tmp_path):
+    fields = {"space": "RAS", "space directions": "none (1,0,0) (0,1,0)"}
+    (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields=fields)
+    assert "directions" not in dask_tiled.describe(path).metadata["nrrd"]
+
+
+def test_names_of_types_are_those_of_pynrrd():
+    theirs = {name: kind for name, kind in nrrd.reader._TYPEMAP_NRRD2NUMPY.items() if kind != "V"}
+    assert {name: np.dtype(TYPES[name]).str[1:] for name in theirs} == theirs
+
+
+@pytest.mark.parametrize("name", ["raw", "gz", "gzip", "bz2", "bzip2"])
+def test_names_of_encodings(tmp_path, name):
+    encoding = {"raw": "raw", "g": "gzip", "b": "bzip2"}[name if name == "raw" else name[0]]
+    fields = {"encoding": name}
+    (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, encoding=encoding, fields=fields)
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path), VOLUME)
+    np.testing.assert_array_equal(read(path), VOLUME)
+
+
 def test_names_of_fields_in_any_case_and_key_value_pairs(tmp_path):
     (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, lines=1)
     text = (
