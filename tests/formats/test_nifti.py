@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import logging
+import lzma
 import struct
 
 import nibabel
@@ -120,7 +121,8 @@ def test_colours_are_a_last_axis(tmp_path, name, order):
     structured = array.view(COLOURS[name])[..., 0].T
     path = write(tmp_path / "a.nii", structured, order=order, scl_slope=2, scl_inter=1)
     check_format(path, array, cuts=3)
-    assert dask_tiled.describe(path).dims == ("z", "y", "x", "s")
+    desc = dask_tiled.describe(path)
+    assert (desc.dims, desc.sig_shape) == (("z", "y", "x", "s"), array.shape[1:])
     theirs = np.asarray(nibabel.load(path).dataobj.get_unscaled()).T
     for k, (field, _) in enumerate(COLOURS[name]):
         np.testing.assert_array_equal(array[..., k], theirs[field])
@@ -325,6 +327,34 @@ def test_extensions_are_listed_by_code_and_size(tmp_path):
         desc = dask_tiled.describe(tmp_path / name)
         assert desc.metadata["nifti"]["extensions"] == ((6, 32), (4, 112))
         assert desc.layout.shape == (3, 4, 5)
+
+
+@pytest.mark.parametrize(("flag", "size"), [(0, 16), (1, 0), (1, 7)])
+def test_bytes_that_are_no_extensions(tmp_path, flag, size):
+    """Extensions follow a flag, and have at least 8 bytes."""
+    path = write(tmp_path / "a.nii", frames_of((5, 4, 3), "i2"), vox_offset=400)
+    whole = bytearray(path.read_bytes())
+    struct.pack_into("<B3x2i", whole, 348, flag, size, 6)
+    path.write_bytes(whole)
+    assert dask_tiled.describe(path).metadata["nifti"]["extensions"] == ()
+
+
+@pytest.mark.parametrize(("module", "suffix"), [(bz2, ".bz2"), (lzma, ".xz")])
+def test_compressed_pairs(tmp_path, module, suffix):
+    array = frames_of((5, 4, 3), "i2")
+    path = write(tmp_path / "a.hdr", array, nibabel.Nifti1Pair)
+    for part in (path, path.with_suffix(".img")):
+        part.with_name(part.name + suffix).write_bytes(module.compress(part.read_bytes()))
+        part.unlink()
+    for name in (".hdr", ".img"):
+        np.testing.assert_array_equal(
+            dask_tiled.open_dataset(f"{path.with_suffix(name)}{suffix}"), array.T
+        )
+
+
+def test_description_ends_at_its_first_zero(tmp_path):
+    path = write(tmp_path / "a.nii", frames_of((5, 4, 3), "i2"), descrip=b"made\0before")
+    assert dask_tiled.describe(path).metadata["nifti"]["description"] == "made"
 
 
 def test_headers_of_nibabel_as_metadata(tmp_path):

@@ -27,15 +27,20 @@ ROOT = Path(__file__).parents[2]
 
 
 def files_of(module):
-    """Return the test files that import the module; for a format, also those with its writer."""
+    """Return the test files that import the module.
+
+    For a format, those of formats that import its package or its writer, and of frame headers.
+    """
     *folder, stem = ("dask_tiled", *module.with_suffix("").parts)
     names, files = [(*folder, stem)], (ROOT / "tests").rglob("test_*.py")
+    always = []
     if folder[1:2] == ["formats"]:
         names.append(("dask_tiled", "formats", (*folder, stem)[2]))
-        files = [*ROOT.glob("tests/formats/test_*.py"), ROOT / "tests" / "test_frame_headers.py"]
+        files, always = ROOT.glob("tests/formats/test_*.py"), ["tests/test_frame_headers.py"]
     word = [rf"{'[.]'.join(path)}([.]| import [a-z_, ]*){last}\b" for *path, last in names]
     word = re.compile("|".join([*word, rf"\bwrite_{names[-1][-1]}\b"]))
-    return [str(file.relative_to(ROOT)) for file in files if word.search(file.read_text("utf8"))]
+    chosen = [str(file.relative_to(ROOT)) for file in files if word.search(file.read_text("utf8"))]
+    return chosen + always
 
 
 def tests_of(function, calls, seconds, imports):
