@@ -164,13 +164,10 @@ def astype(pixels: Array, astype_dtype: npt.DTypeLike) -> Array:
 
 
 def is_elementwise(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether a chunk function is elementwise."""
-    if function is astype:
-        return kwargs.keys() == {"astype_dtype"}
-    if function is np.round:
-        return kwargs.keys() <= {"decimals"}
-    known = function in OPERATORS or function in MADE_OF
-    return not kwargs and (known or isinstance(function, np.ufunc))
+    """Return whether a chunk function is elementwise, and the engine may know its steps."""
+    if function in MADE_OF:
+        return kwargs.keys() <= {*MADE_OF[function].keywords}
+    return not kwargs and (function in OPERATORS or isinstance(function, np.ufunc))
 
 
 class Draft:
@@ -204,8 +201,10 @@ class Draft:
         if isinstance(function, np.ufunc):
             return self.call(function, operands)
         if function in MADE_OF:
-            make, count = MADE_OF[function]
-            return make(self, *operands, **kwargs) if len(operands) == count else None
+            made = MADE_OF[function]
+            return (
+                made.append(self, *operands, **kwargs) if len(operands) == made.operands else None
+            )
         return self._call_operator(function, operands)
 
     def call(self, function: Operation, operands: Sequence[object]) -> Register | None:
@@ -300,11 +299,23 @@ def _clip(draft: Draft, pixels: Pixels | None, low: object, high: object) -> Pix
     return found
 
 
-MADE_OF: dict[Callable[..., Any], tuple[Callable[..., Pixels | None], int]] = {
-    astype: (_converted, 1),
-    np.where: (_select, 3),
-    np.clip: (_clip, 3),
-    np.round: (_rounded, 1),
-    np.nan_to_num: (_finite, 1),
+class MadeOf(NamedTuple):
+    """A function composed of ufuncs."""
+
+    append: Callable[..., Pixels | None]
+    """``append(draft, *operands, **keywords)`` appends its steps, and returns the last register;
+    None leaves the function to dask. Any operand may be a number."""
+    operands: int
+    """Number of operands."""
+    keywords: tuple[str, ...] = ()
+    """Keywords that ``append`` takes; a call with others is left to dask."""
+
+
+MADE_OF: dict[Callable[..., Any], MadeOf] = {
+    astype: MadeOf(_converted, 1, ("astype_dtype",)),
+    np.where: MadeOf(_select, 3),
+    np.clip: MadeOf(_clip, 3),
+    np.round: MadeOf(_rounded, 1, ("decimals",)),
+    np.nan_to_num: MadeOf(_finite, 1),
 }
-"""Functions composed of ufuncs: how to build them, and their number of operands."""
+"""Functions of chunks, as dask calls them."""

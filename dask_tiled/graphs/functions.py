@@ -25,8 +25,8 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.plans.last_steps import LastStep, LaterSteps
 from dask_tiled.plans.tasks import Function, Key, Kwargs, Label, Tasks
 
-ELEMENTWISE = [np.real, np.imag, np.angle, np.isclose, reductions._sqrt]  # noqa: SLF001
-"""Elementwise functions without a kernel in the engine."""
+ELEMENTWISE_OF_DASK = [np.real, np.imag, np.angle, np.isclose, reductions._sqrt]  # noqa: SLF001
+"""Elementwise functions that the engine lacks: dask computes them, with the axes of the pixels."""
 
 
 def is_of_numpy(function: Any) -> bool:

@@ -17,7 +17,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.engine.expressions import astype, is_elementwise
 from dask_tiled.graphs.functions import (
-    ELEMENTWISE,
+    ELEMENTWISE_OF_DASK,
     coarsening_of,
     contracted_labels,
     places_of,
@@ -144,7 +144,7 @@ def _of_chunks(layer: Blockwise, inner: Mapping[str, Tree]) -> Tree | None:
     given = {"function": function, "kwargs": kwargs, "arguments": arguments, "labels": output}
     given |= {"new_axes": layer.new_axes}
     on_tiles = is_elementwise(function, kwargs)
-    if on_tiles or function in ELEMENTWISE:
+    if on_tiles or function in ELEMENTWISE_OF_DASK:
         of = _of(layer, layer.output, _chunks_of(output, arguments, layer))
         return Call(**of, **given, on_tiles=on_tiles)
     first = arguments[0].labels if len(arguments) == 2 else None

@@ -122,7 +122,8 @@ class Planned:
     kept: Collection[str]
     """Layers of the graph that are kept."""
     why: Mapping[str, Why]
-    """Reasons why layers on opened arrays are left to dask, by name."""
+    """Reasons why layers have no recipe, by name; an ending may replace some. What dask computes
+    is in ``left()``."""
     plans: tuple[Plan, ...] = ()
     endings: Mapping[str, Ended] = field(default_factory=dict)
     dependencies: Mapping[str, set[str]] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from dask.highlevelgraph import HighLevelGraph
 from dask_tiled.engine.expressions import OPERATORS
 from dask_tiled.graphs.aggregation import combined, finished, finished_chunk, finished_later, moved
 from dask_tiled.graphs.costs import Cost, cost_of
-from dask_tiled.graphs.functions import ELEMENTWISE, is_of_numpy
+from dask_tiled.graphs.functions import ELEMENTWISE_OF_DASK, is_of_numpy
 from dask_tiled.graphs.lending import Unread, lent
 from dask_tiled.graphs.names import (
     Alias,
@@ -54,7 +54,7 @@ LIGHT = {
     *("astype", "stack", "concatenate", "concatenate2", "concatenate3", "concatenate_shaped"),
     *("finalize", chunk.sum, chunk.prod, chunk.any, chunk.all),
     *(reductions.chunk_min, reductions.chunk_max, np.where, np.clip, np.round, np.around),
-    *ELEMENTWISE,
+    *ELEMENTWISE_OF_DASK,
     *(OPERATORS - {operator.pow}),
 }
 """Functions, or their names, that need little memory besides their results."""

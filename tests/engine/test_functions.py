@@ -11,6 +11,7 @@ from dask.array import reductions
 
 import dask_tiled
 from dask_tiled.engine import reductions as table
+from dask_tiled.engine.expressions import MADE_OF, MadeOf, Select
 from dask_tiled.graphs.functions import REDUCTIONS as REDUCTIONS_OF_DASK
 from dask_tiled.graphs.functions import _count_and_total
 from dask_tiled.graphs.rewriting import planned, rewritten
@@ -101,6 +102,28 @@ def test_elementwise(opened, name):
         found, expected = function(arr), function(frames)
         np.testing.assert_allclose(found.compute(), expected, rtol=1e-6)
     assert found.dtype == expected.dtype
+    assert not why_dask(found)
+
+
+# Functions that are added as in docs/developers/adding-a-reduction.rst
+
+
+def test_added_functions(opened, monkeypatch):
+    arr, frames = opened
+    frames = frames / 3
+    fixed = lambda draft, pixels: draft.call(np.trunc, [pixels])  # noqa: E731
+    monkeypatch.setitem(MADE_OF, np.fix, MadeOf(fixed, 1))
+    found = da.fix(arr / 3)
+    np.testing.assert_array_equal(found.compute(), np.fix(frames))
+    assert not why_dask(found)
+
+    def without_nan(draft, pixels, nan=0.0):
+        return draft.call(Select(), [draft.call(np.isnan, [pixels]), nan, pixels])
+
+    found = (arr / 3).map_blocks(np.nan_to_num, nan=5.0)
+    assert why_dask(found) == {"no kernel for nan_to_num"}
+    monkeypatch.setitem(MADE_OF, np.nan_to_num, MadeOf(without_nan, 1, ("nan",)))
+    np.testing.assert_allclose(found.compute(), np.nan_to_num(frames, nan=5.0), rtol=1e-6)
     assert not why_dask(found)
 
 
