@@ -97,24 +97,39 @@ def test_plates_in_memory():
     verify_zarr(store, FIELDS)
 
 
-def test_lost_fields(tmp_path):
-    """Wells list the fields that are there, and the same call adds the others."""
-    path = tmp_path / "a.zarr"
+@pytest.mark.parametrize(("zarr_format", "version"), [(2, "0.4"), (3, "0.5")])
+def test_lost_fields(tmp_path, zarr_format, version):
+    """Wells and the plate list the fields that are there, and the same call adds the others."""
+    path, options = tmp_path / "a.zarr", QUIET | {"zarr_format": zarr_format}
+
+    def ome(group):
+        return dict(group.attrs) if version == "0.4" else group.attrs["ome"]
+
     lost = {"A/2/1": tmp_path / "lost.npy", "C/1/0": tmp_path / "lost.npy"}
     fields = lazy(FIELDS) | lost
     with pytest.raises(DatasetError, match="2 of 9 arrays are not stored: 'A/2/1', 'C/1/0'"):
-        to_zarr(fields, path, **QUIET)
-    group = zarr.open_group(path, mode="r")
-    assert group["A/2"].attrs["ome"]["well"]["images"] == [{"path": "0"}]
-    assert [one["name"] for one in group.attrs["ome"]["plate"]["rows"]] == ["A", "B", "AA"]
+        to_zarr(fields, path, **options)
+    group = zarr.open_group(path)
+    assert ome(group["A/2"])["well"]["images"] == [{"path": "0"}]
+    assert [one["name"] for one in ome(group)["plate"]["rows"]] == ["A", "B", "AA"]
     assert "C" not in group
+    group.update_attributes({"of user": 1})
     assert yaozarrs.validate_zarr_store(str(path)) is not None
     np.save(tmp_path / "lost.npy", PIXELS[0])
-    kept = os.stat(path / "B/2/0/data/zarr.json").st_ino
-    to_zarr(fields, path, **QUIET)
-    assert os.stat(path / "B/2/0/data/zarr.json").st_ino == kept
+    first = path / "B/2/0/data" / ("zarr.json" if zarr_format == 3 else ".zarray")
+    kept = os.stat(first).st_ino
+    to_zarr(fields, path, **options)
+    assert os.stat(first).st_ino == kept
     group = zarr.open_group(path, mode="r")
-    assert group["A/2"].attrs["ome"]["well"]["images"] == [{"path": "0"}, {"path": "1"}]
+    assert ome(group["A/2"])["well"]["images"] == [{"path": "0"}, {"path": "1"}]
+    told = ome(group)["plate"]
+    wells = {"B/2": (1, 1), "A/10": (0, 2), "A/2": (0, 1), "AA/2": (3, 1), "C/1": (2, 0)}
+    for name, one in zip(wells, told["wells"], strict=True):
+        assert (one["path"], (one["rowIndex"], one["columnIndex"])) == (name, wells[name])
+    assert [one["name"] for one in told["rows"]] == ["A", "B", "C", "AA"]
+    assert [one["name"] for one in told["columns"]] == ["1", "2", "10"]
+    assert group.attrs["of user"] == 1
+    assert yaozarrs.validate_zarr_store(str(path)) is not None
     assert "complete" not in group.attrs["dask_tiled"]
     np.testing.assert_array_equal(group["C/1/0/data"][...], PIXELS[0])
     verify_zarr(path, fields)
@@ -143,6 +158,9 @@ def test_judges_accept_plates(tmp_path):
     fields = dict(zip(names, PIXELS, strict=True))
     for version, zarr_format in (("0.4", 2), ("0.5", 3)):
         path = tmp_path / f"plate {version}"
+        lost = {name: tmp_path / "lost.npy" for name in names if name.startswith("B/2")}
+        with pytest.raises(DatasetError, match="2 of 8 arrays are not stored"):
+            to_zarr(lazy(fields) | lost, path, zarr_format=zarr_format, **QUIET)
         to_zarr(lazy(fields), path, zarr_format=zarr_format, **QUIET)
         (tmp_path / f"well {version}").symlink_to(path / "A/1")
     first = PIXELS[::2]  # readers that show all wells at once show the first field of each

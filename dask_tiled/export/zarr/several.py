@@ -269,7 +269,8 @@ def _documents(
     elif images:
         groups = {"": {"bioformats2raw.layout": 3}, SERIES: {"series": images}}
     for path, told in groups.items():
-        of_group = _with_version(told, zarr_format) | (json_value(attributes) if not path else {})
+        # A group that is resumed lists fewer images than there are now.
+        of_group = (json_value(attributes) if not path else {}) | _with_version(told, zarr_format)
         zarr.create_group(store, path=path, attributes=of_group, zarr_format=zarr_format)
     own = {*contents}
     of_bytes = default_buffer_prototype().buffer.from_bytes
