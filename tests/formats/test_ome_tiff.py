@@ -612,6 +612,24 @@ def test_heights_that_drift(tmp_path):
     )
 
 
+@pytest.mark.parametrize("lacking", [None, {}, {"PositionZ": "NaN"}, {"PositionZ": ""}], ids=repr)
+@pytest.mark.parametrize("axis", ["T", "C"])
+def test_heights_of_some_planes(tmp_path, axis, lacking):
+    """A stack begins at 0 if planes of one time or channel have no position."""
+    lack = {"PositionZUnit": "reference frame"} if lacking == {} else {"PositionZUnit": "µm"}
+    planes = []
+    for t, c, z in np.ndindex(2, 2, 2):
+        told = {"PositionZ": 5 + z, "PositionZUnit": "µm"}
+        if {"T": t, "C": c}[axis]:
+            told |= lack | (lacking or {})
+        if lacking is not None or not {"T": t, "C": c}[axis]:
+            planes.append(f"<Plane{attributes(TheT=t, TheC=c, TheZ=z, **told)}/>")
+    planes += planes[:4]  # some twice
+    xml = document(image((2, 2, 2, 5, 7), f"<TiffData/>{''.join(planes)}", PhysicalSizeZ=1))
+    desc = describe(write_pages(tmp_path / "a.ome.tif", FLAT[:8], xml))
+    assert [(one.name, one.offset) for one in desc.axes[:3]] == [("t", 0), ("c", 0), ("z", 0)]
+
+
 def test_scales_of_a_pyramid(tmp_path):
     """The scale of a level grows as its number of pixels falls."""
     pages = counting_frames((2, 16, 24), "u2")

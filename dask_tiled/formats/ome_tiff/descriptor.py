@@ -169,7 +169,8 @@ def _nav_axes(
     for letter, size in zip("TCZ", shape, strict=True):
         inner = modulo.get(letter)
         step = inner.size if inner and inner.size > 1 and not size % inner.size else 1
-        axes.append((_axis(image, letter, step), size // step))
+        start = _height(image, shape) if (letter, step) == ("Z", 1) else 0.0
+        axes.append((_axis(image, letter, step, start), size // step))
         if inner and step > 1:
             axes.append((_inner_axis(letter, inner, {axis.name for axis, _ in axes}), step))
     kept = [(axis, size) for axis, size in axes if size > 1 or not squeeze]
@@ -186,29 +187,31 @@ def _sig_axes(image: OmeImage, kind: PageLayout) -> tuple[tools.Axis, ...]:
     )
 
 
-def _axis(image: OmeImage, letter: str, factor: float = 1.0) -> tools.Axis:
+def _axis(image: OmeImage, letter: str, factor: float = 1.0, start: float = 0.0) -> tools.Axis:
     """Return an axis whose positions are ``factor`` times as far apart as in the XML."""
     scale, units = image.scales.get(letter, (math.nan, ""))
     whole = letter == "C" and factor == 1 and len(image.channels) == image.sizes["C"]
     labels = image.channels if whole and all(image.channels) else ()
-    start = _height(image) if (letter, factor) == ("Z", 1) else 0.0
     axis = tools.Axis.calibrated(letter.lower(), units, scale * factor, start)
     return replace(axis, labels=labels, colours=image.colours if whole else ())
 
 
-def _height(image: OmeImage) -> float:
+def _height(image: OmeImage, shape: tuple[int, int, int]) -> float:
     """Return the position of the first plane along z, in the unit of the step.
 
     0 if a plane has none, or is more than `NEAR` steps off its place in the stack.
     """
     step, units = image.scales["Z"]
-    metres, count = converted(1.0, units, "m"), image.sizes["Z"]
-    if metres is None or not all(k in image.heights for k in range(count)):
+    metres, count = converted(1.0, units, "m"), shape[2]
+    if metres is None or count < 2 or len(image.heights) < math.prod(shape):
         return 0.0
-    heights = np.array([image.heights[k] for k in range(count)]) / metres
-    off = heights - heights[0, 0] - step * np.arange(count)[:, None]
-    fits = count > 1 and (abs(off) <= NEAR * step).all()
-    return float(f"{heights[0, 0]:.12g}") if fits else 0.0
+    places, heights = image.heights[:, :3], image.heights[:, 3] / metres
+    inside = ((places >= 0) & (places < shape)).all(axis=1)
+    stack = np.full(shape, math.nan)
+    stack[tuple(places[inside].T.astype(int))] = heights[inside]
+    first = stack[0, 0, 0]
+    fits = (abs(stack - first - step * np.arange(count)) <= NEAR * step).all()
+    return float(f"{first:.12g}") if fits else 0.0
 
 
 def _inner_axis(letter: str, inner: Modulo, taken: set[str]) -> tools.Axis:

@@ -71,7 +71,7 @@ class OmeImage(NamedTuple):
     annotations: tuple[str, ...]  # their identifiers
     devices: dict[str, Any]  # its instrument, and the first objective and detector
     facts: dict[str, Any]
-    heights: dict[float, tuple[float, float]]  # lowest and highest PositionZ (m) by TheZ
+    heights: Array  # TheT, TheC, TheZ and PositionZ (m) of planes that have it, one row each
 
 
 class Modulo(NamedTuple):
@@ -154,7 +154,7 @@ class _Reader:
         self.images: list[OmeImage] = []
         self.modulo: dict[str, dict[str, Modulo]] = {}
         self.devices: dict[str, Any] = {}  # by identifier
-        self.heights: dict[float, tuple[float, float]] = {}
+        self.heights = array("d")
         kinds = "Boolean Comment Double File List Long Map Tag Term Timestamp"
         ignored = ["ROI", *(f"{kind}Annotation" for kind in kinds.split())]
         self.take: dict[str, Any] = dict.fromkeys(ignored, lambda _: None)
@@ -195,10 +195,9 @@ class _Reader:
         """Note the position of a plane along z, if it is a length."""
         text = element.get("PositionZ")
         factor = None if text is None else _factor(element.get("PositionZUnit", ""), "m")
-        if factor is not None and len(self.heights) < MAX_RUNS:
-            number, height = _number(element.get("TheZ", "0")), _number(text) * factor
-            low, high = self.heights.get(number, (height, height))
-            self.heights[number] = min(low, height), max(high, height)
+        if factor is not None and len(self.heights) < 4 * MAX_RUNS:
+            self.heights.extend(_number(element.get(f"The{axis}", "0")) for axis in "TCZ")
+            self.heights.append(_number(text) * factor)
 
     def planes(self) -> PlaneFacts:
         """Return the facts about planes."""
@@ -211,7 +210,7 @@ class _Reader:
 
     def add_image(self, element: Element) -> None:
         runs = np.array(self.runs, np.int64).reshape(-1, 6)
-        heights, self.heights = self.heights, {}
+        heights, self.heights = np.frombuffer(self.heights).reshape(-1, 4), array("d")
         self.runs = []
         pixels = _child(element, "Pixels")
         if pixels is None:
