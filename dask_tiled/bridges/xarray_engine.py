@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Container, Iterable, Mapping
+from itertools import chain, count
 from typing import Any
 
 import dask.array as da
@@ -135,15 +136,18 @@ class Engine(BackendEntrypoint):  # type: ignore[misc] # as above
         -------
         dict of str to xarray.Dataset
             Data sets with a variable ``data`` by name of the image: ``data`` for a single one.
-            Lower levels of an image called ``a`` are ``a_level_1`` and so on.
+            Lower levels of an image called ``a`` are ``a_level_1`` and so on, or ``a_level_1_2`` if
+            another image has that name.
         """
         opened, dropped = _opened(filename_or_obj, drop_variables, options)
-        levels = {
-            f"{name}_level_{k}" if k else name: level
-            for name, arr in opened.items()
-            for k, level in enumerate(levels_of(arr))
-        }
-        nodes = node_names(levels)
+        levels: dict[str, da.Array] = {}
+        for name, arr in opened.items():
+            levels[name], *lower = levels_of(arr)
+            for k, level in enumerate(lower, start=1):
+                plain = f"{name}_level_{k}"
+                every = chain([plain], (f"{plain}_{n}" for n in count(2)))
+                levels[next(x for x in every if x not in opened and x not in levels)] = level
+        nodes = node_names({**opened, **levels})
         return {nodes[name]: _dataset({DATA: arr}, dropped) for name, arr in levels.items()}
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:

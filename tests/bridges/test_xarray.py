@@ -389,6 +389,24 @@ def test_trees_of_pyramids(tmp_path, chunks):
     np.testing.assert_array_equal(alone["data"]["data"], levels["a_level_1"])
 
 
+def test_levels_and_images_of_equal_names(tmp_path):
+    """An image keeps its name; a level that would have it, too, gets a number."""
+    names = ["a", "A_LEVEL_2", "a_level_1", "a_level_1_2"]
+    images = {name: counting_frames((32, 24), "u2") + k for k, name in enumerate(names)}
+    options = {"pyramid": 2, "pyramid_method": "nearest", "progress": False}
+    to_zarr(images, tmp_path / "out.zarr", **options)
+    groups = xr.open_groups(tmp_path / "out.zarr", engine="dask_tiled")
+    found = {name.strip("/"): one["data"].values for name, one in groups.items() if one}
+    for name in names:
+        np.testing.assert_array_equal(found[name], images[name])
+    half = images["a"][::2, ::2]
+    np.testing.assert_array_equal(found["a_level_1_3"], half)
+    assert len({name.lower() for name in found}) == 12
+    expected = [one[:: 1 << k, :: 1 << k] for one in images.values() for k in range(3)]
+    as_bytes = sorted(one.tobytes() for one in expected)
+    assert sorted(one.tobytes() for one in found.values()) == as_bytes
+
+
 def test_trees_of_other_files(tmp_path, calibrated):
     """A node for each image; a single one is called data, as in a data set."""
     with h5py.File(tmp_path / "maps.h5", "w") as file:
