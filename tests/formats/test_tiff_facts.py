@@ -108,15 +108,20 @@ def test_resolution_of_imagej(tmp_path, unit):
         assert scales(path) == theirs(path)
 
 
+@pytest.mark.parametrize("of_z", ["", "nm"])
 @pytest.mark.parametrize(("dpcm", "expected"), [(40_000, ("µm", 0.25)), (1000, ("cm", 0.001))])
-def test_resolution_of_imagej_without_a_unit(tmp_path, dpcm, expected):
-    """Pixels of microscopes are in µm, as elsewhere; larger ones keep the unit of the tag."""
-    facts = {"axes": "ZYX", "spacing": expected[1]}
+def test_resolution_of_imagej_without_a_unit(tmp_path, dpcm, expected, of_z):
+    """Pixels of microscopes are in µm, as elsewhere; larger ones keep the unit of the tag.
+
+    A spacing whose unit nothing names is no scale: the tag has that of pixels only.
+    """
+    facts = {"axes": "ZYX", "spacing": 2.5} | ({"zunit": of_z} if of_z else {})
     options = {"resolution": (dpcm, dpcm), "resolutionunit": "CENTIMETER", "imagej": True}
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, counting_frames((2, 5, 7), "u1"), metadata=facts, **options)
     unit, step = expected
-    assert scales(path) == dict.fromkeys("zyx", (unit, pytest.approx(step), 0))
+    of_pixels = dict.fromkeys("yx", (unit, pytest.approx(step), 0))
+    assert scales(path) == of_pixels | ({"z": (of_z, 2.5, 0)} if of_z else {})
 
 
 def digital_micrograph(stack=True, scale=0.5):

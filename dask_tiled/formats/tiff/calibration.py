@@ -105,7 +105,11 @@ def read_calibration(page: PageFacts) -> tuple[PageScales, str]:
 
 
 def _imagej(page: PageFacts) -> PageScales | None:
-    """Read ImageJ's scales: a unit in the description applies to the resolution."""
+    """Read ImageJ's scales: a unit in the description applies to the resolution.
+
+    The unit of the resolution is that of y and x alone. For a spacing it would be a guess, which
+    ``_in_micrometres`` would make depend on the size of pixels.
+    """
     description = page.text("ImageDescription")
     if not description.startswith(IMAGEJ):
         return None
@@ -123,7 +127,7 @@ def _imagej(page: PageFacts) -> PageScales | None:
     units = {
         "y": (named and _unit(pairs.get("yunit", ""))) or unit,
         "x": unit,
-        "z": _unit(pairs.get("zunit", "")) or unit,
+        "z": _unit(pairs.get("zunit", "")) or named,
         "t": _unit(pairs.get("tunit", "s")),
     }
     found = PageScales.of(
