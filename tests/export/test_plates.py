@@ -135,6 +135,31 @@ def test_lost_fields(tmp_path, zarr_format, version):
     verify_zarr(path, fields)
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize(
+    ("field", "options", "found"),
+    [
+        (da.ones(5), {}, "layout='group', axes dim_0"),
+        (labelled(da.ones((2,) * 4), map(Axis, "zcyx")), {}, "layout='group', axes z, c, y, x"),
+        (da.ones((4, 4)), {"layout": "array"}, "layout='array', axes dim_0, dim_1"),
+    ],
+)
+def test_fields_that_are_no_images(tmp_path, zarr_format, field, options, found):
+    """They are named before anything is written: a plate would not list them."""
+    path, options = tmp_path / "a.zarr", options | {"progress": False, "zarr_format": zarr_format}
+    fields = {"A/1/0": PIXELS[0]} if "layout" not in options else {}
+    fields |= {"A/2/0": tmp_path / "lost.npy", "A/3/0": field}
+    problem = "the field 'A/3/0' of the plate is not an image of OME-Zarr; expected layout='group'"
+    with pytest.raises(DatasetError, match=problem) as caught:
+        to_zarr(fields, path, **options)
+    assert caught.value.found == found
+    assert [*tmp_path.iterdir()] == []
+    to_zarr({"B/1/0": PIXELS[1]}, path, progress=False)
+    with pytest.raises(DatasetError, match=problem):
+        to_zarr(fields, path, overwrite=True, **options)
+    np.testing.assert_array_equal(open_dataset(path, dataset="B/1/0"), PIXELS[1])
+
+
 @pytest.mark.parametrize(
     "names", [("A/1/0", "map"), ("a/1/0",), ("A/1",), ("A/x/0",), ("A/1/0/2",), ("CON/1/0",)]
 )

@@ -15,7 +15,7 @@ from dask.base import tokenize
 
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.export.zarr import steps
-from dask_tiled.export.zarr.group import SERIES, node_names
+from dask_tiled.export.zarr.group import SERIES, dimension_names, node_names
 from dask_tiled.export.zarr.layout import VERSIONS, WRITER, Settings, consolidate
 from dask_tiled.export.zarr.plan import ExportPlan, plan_of
 from dask_tiled.export.zarr.plates import FIELD_DEPTH, groups_of_plate, is_plate
@@ -41,6 +41,8 @@ MOST_NAMED = 6
 """Name at most this many arrays in an error."""
 AGAIN = "The same call adds those that can be read by then."
 RESUMED = "With resume=True, the same call adds those that can be read by then."
+IMAGE = "layout='group', 2 to 5 axes: time, channels, space, with positive scales"
+"""What makes an array an image of OME-Zarr."""
 KEPT = "The existing group is unchanged until the same call can read all arrays."
 
 
@@ -82,7 +84,8 @@ def planned_arrays(
 ) -> tuple[dict[str, PlannedArray], dict[str, Exception]]:
     """Open arrays, and plan their exports to a path or, if it is None, to a store.
 
-    Raise a DatasetError or a TilingError, with the name, if an array cannot be stored.
+    Raise a DatasetError or a TilingError, with the name, if an array cannot be stored, or is a
+    field of a plate but not an image of OME-Zarr.
 
     Returns
     -------
@@ -92,6 +95,7 @@ def planned_arrays(
     """
     planned: dict[str, PlannedArray] = {}
     failed: dict[str, Exception] = {}
+    of_plate = is_plate(arrays)
     for name in arrays:
         try:
             data = arrays[name]
@@ -107,6 +111,15 @@ def planned_arrays(
             kind = TilingError if isinstance(error, TilingError) else DatasetError
             problem = f"the array {name!r} cannot be stored"
             raise kind(problem, path=path, found=_without_stop(error)) from error
+        if of_plate and not _is_image(plan.steps[-1].documents):
+            axes = ", ".join(dimension_names(source.given.shown.axes))
+            raise DatasetError(
+                f"the field {name!r} of the plate is not an image of OME-Zarr",
+                path=path,
+                expected=IMAGE,
+                found=f"layout={settings.layout!r}, axes {axes}",
+                hint="With names that are not row/column/number, the arrays are not a plate.",
+            )
         planned[name] = PlannedArray(source, plan)
     return planned, failed
 
@@ -288,12 +301,12 @@ def _with_version(told: Mapping[str, Any], zarr_format: Literal[2, 3]) -> dict[s
     return {key: {"version": version, **x} if key in of_plates else x for key, x in told.items()}
 
 
-def _is_image(documents: Mapping[str, bytes], node: str) -> bool:
-    """Return whether a node is an image of OME-Zarr."""
+def _is_image(documents: Mapping[str, bytes], node: str = "") -> bool:
+    """Return whether a node, or the root, is an image of OME-Zarr."""
     with suppress(KeyError):
-        return "ome" in json.loads(documents[f"{node}/{ROOT}"])["attributes"]
+        return "ome" in json.loads(documents[f"{node}/{ROOT}".lstrip("/")])["attributes"]
     with suppress(KeyError):
-        return "multiscales" in json.loads(documents[f"{node}/{OF_FORMAT_2}"])
+        return "multiscales" in json.loads(documents[f"{node}/{OF_FORMAT_2}".lstrip("/")])
     return False
 
 

@@ -176,9 +176,9 @@ def to_zarr(
     nodes are those of the arrays, with forbidden characters replaced by "_", and a number after
     equal ones. The group is a series of OME-Zarr images in the layout of bioformats2raw; if all
     names are those of fields, such as "A/1/0" for row, column and number, it is a plate, with
-    fields as nodes of the wells. ``xarray.open_datatree`` opens it; if there are pyramids, with
-    ``engine="dask_tiled"``. ``dimension_names``, ``with_results`` and ``follow`` apply to one
-    array.
+    fields as nodes of the wells; a field that is not an image of OME-Zarr is refused.
+    ``xarray.open_datatree`` opens it; if there are pyramids, with ``engine="dask_tiled"``.
+    ``dimension_names``, ``with_results`` and ``follow`` apply to one array.
 
     Arrays are the same if dask gives them the same name: it does so for unchanged files, and for
     equal computations from them.
