@@ -51,6 +51,7 @@ Annotated = tuple[Mapping[str, object], ...]
 Why = str
 """Reason why a layer is left to dask."""
 LATER: Final = "its input is a result, or was computed by dask"
+NOT_OF_NUMPY = "an operand may be masked or sparse, as a function of the user or a library makes it"
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,9 +298,11 @@ def _operands(
                 return "an operand is not a NumPy array"
             operands.append(x.value)
         else:
-            beside = _beside(x, first) if x.value.name in numpy() else None
+            if x.value.name not in numpy():
+                return NOT_OF_NUMPY
+            beside = _beside(x, first)
             if beside is None:
-                return "an operand is not a NumPy array, or would be broadcast against the pixels"
+                return "the pixels would be broadcast against several chunks of an operand"
             operands.append(beside)
     return first, tuple(operands)
 

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 
 SHAPE, CHUNKS = (2, 3, 6, 64), (1, 3, 6, 64)
 FRAME = SHAPE[2:]
+MASKED = "an operand may be masked or sparse, as a function of the user or a library makes it"
 DTYPES = "?", "u2", "i8", "f2", "f4", "c8"
 
 
@@ -184,6 +185,18 @@ def test_whole_chunks_are_known_beforehand(tmp_path, whole, dtype):
             ("argmax", "no kernel for maximum of complex64 pixels"),
         ),
         (lambda a: (a / 3).astype("f2").max((2, 3)), ("max", "no kernel for float16 pixels")),
+        (
+            lambda a: a * da.ones(SHAPE, "u1", chunks=CHUNKS).map_blocks(lambda x: x, dtype="u1"),
+            ("mul", MASKED),
+        ),
+        (
+            lambda a: a * da.ma.masked_equal(da.ones(SHAPE, "u1", chunks=CHUNKS), 0),
+            ("mul", MASKED),
+        ),
+        (
+            lambda a: a[:, :, :1] * da.ones(SHAPE, "u1", chunks=(1, 3, 3, 64)),
+            ("mul", "the pixels would be broadcast against several chunks of an operand"),
+        ),
     ],
 )
 def test_reasons(tmp_path, make, left):
