@@ -31,6 +31,7 @@ from dask_tiled.graphs.aggregation import (
     reduced,
     squeezed,
 )
+from dask_tiled.graphs.empty import reading_nothing
 from dask_tiled.graphs.joins import JOINING, split_joins
 from dask_tiled.graphs.labelling import LABELLED, unlabelled
 from dask_tiled.graphs.layers import arrays_of_numpy, calls, fused, held
@@ -155,7 +156,10 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
         graph = unlabelled(graph, wanted)
     if any(name.startswith(JOINING) for name in graph.layers):
         graph = split_joins(graph)
-    trees = trees_of(graph)
+    trees, given = trees_of(graph), graph
+    graph = reading_nothing(graph, trees)
+    if graph is not given:
+        trees = trees_of(graph)
     lowered = known_trees(trees, cache(partial(arrays_of_numpy, graph)))
     if sum(isinstance(tree, Read) for tree in trees.values()) > 1:
         graph = reading_once(graph, trees)
