@@ -1,6 +1,7 @@
 """Plates of OME-Zarr: fields are named by row, column and number."""
 
 import os
+import shutil
 
 import dask.array as da
 import numpy as np
@@ -158,6 +159,17 @@ def test_fields_that_are_no_images(tmp_path, zarr_format, field, options, found)
     with pytest.raises(DatasetError, match=problem):
         to_zarr(fields, path, overwrite=True, **options)
     np.testing.assert_array_equal(open_dataset(path, dataset="B/1/0"), PIXELS[1])
+
+
+def test_deleted_wells(tmp_path):
+    """Errors name the arrays that are there, not those that the metadata of the plate list."""
+    path = tmp_path / "a.zarr"
+    to_zarr(FIELDS, path, progress=False)
+    for well in ("A/2", "A/10", "AA/2"):
+        shutil.rmtree(path / well)
+    with pytest.raises(DatasetError, match="the group has no such array") as caught:
+        open_dataset(path, dataset="A/2")
+    assert caught.value.expected == "B/2/0/data, B/2/1/data"
 
 
 @pytest.mark.parametrize(

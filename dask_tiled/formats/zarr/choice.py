@@ -199,8 +199,9 @@ def _inside(node: StoreDocument, name: str) -> StoreDocument:
         if name in arrays_in(node.folder, node.document):
             problem = "the document of an array that the group lists is missing"
             raise CorruptFileError(problem, path=node.entry.path, found=name)
-        known, problem = names_in(node.folder, node.document), "the group has no such array"
-        raise DatasetError(problem, path=node.entry.path, expected=known, found=name)
+        path, problem = node.entry.path, "the group has no such array"
+        known = names_in(node.folder, node.document, path)
+        raise DatasetError(problem, path=path, expected=known, found=name)
     return StoreDocument(inside, *found)
 
 

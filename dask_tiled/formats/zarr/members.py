@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.formats.zarr.documents import DOCUMENT, node_in
 from dask_tiled.formats.zarr.folders import StoreFolder
 from dask_tiled.formats.zarr.hyperspy import SIGNAL
-from dask_tiled.formats.zarr.pictures import GroupPictures
+from dask_tiled.formats.zarr.pictures import MOST_ABSENT, GroupPictures, exists
 from dask_tiled.model.doubts import Doubt, by_size_only, may_be_meant
 from dask_tiled.model.listing import most_listed
 from dask_tiled.model.mark import MARK
@@ -93,13 +94,16 @@ def _is_export(document: Mapping[str, Any]) -> bool:
     return isinstance(attributes, Mapping) and MARK in attributes
 
 
-def names_in(folder: StoreFolder, document: Mapping[str, Any]) -> str | None:
-    """Return the paths of the arrays of a group as text; None if there are none.
+def names_in(folder: StoreFolder, document: Mapping[str, Any], path: str) -> str | None:
+    """Return the paths of the existing arrays of a group as text; None if there are none.
 
-    Those of one axis, such as coordinates, are only named if there are no others.
+    Those of one axis, such as coordinates, are only named if there are no others; ``path`` is the
+    group's document.
     """
     arrays = arrays_in(folder, document)
-    names = [name for name, one in arrays.items() if len(_shape(one)) > 1] or [*arrays]
+    listed = [name for name, one in arrays.items() if len(_shape(one)) > 1] or [*arrays]
+    existing = (name for name in listed[:MOST_ABSENT] if exists(folder, name, path))
+    names = [*islice(existing, MOST_NAMED + 1)]
     return ", ".join(names[:MOST_NAMED]) + ", ..." * (len(names) > MOST_NAMED) or None
 
 

@@ -24,7 +24,7 @@ MOST_LISTED = 10_000
 MOST_MEASURED = 64
 """Read the shapes of at most this many images."""
 MOST_ABSENT = 100
-"""Skip at most this many wells that are listed and absent."""
+"""Skip at most this many wells or arrays that are listed and absent."""
 EXPORTED = "dataset"
 """Kind of the images of an export of several arrays."""
 LABELS = "labels"
@@ -53,7 +53,7 @@ class GroupPictures(NamedTuple):
         Raise a DatasetError if none of the listed ones exists; ``path`` is the group's document.
         """
         names = [*self.known]
-        first = next((x for x in names[:MOST_ABSENT] if _exists(folder, x, path)), None)
+        first = next((x for x in names[:MOST_ABSENT] if exists(folder, x, path)), None)
         if first is None:
             problem, found = f"no {self.kind} of the group exists", ", ".join(names[:MOST_ABSENT])
             raise DatasetError(problem, path=path, found=found[:MOST_LISTED] or "none")
@@ -151,12 +151,13 @@ def _series(folder: StoreFolder) -> list[str]:
         if isinstance(listed, list) and listed:
             return [one for one in listed[:MOST_LISTED] if isinstance(one, str)]
     found = ["0"]
-    while len(found) < MOST_MEASURED and _exists(folder, f"{len(found)}", folder.path):
+    while len(found) < MOST_MEASURED and exists(folder, f"{len(found)}", folder.path):
         found.append(f"{len(found)}")
     return found
 
 
-def _exists(folder: StoreFolder, name: str, path: str) -> bool:
+def exists(folder: StoreFolder, name: str, path: str) -> bool:
+    """Return whether a group has a member; ``path`` is the group's document."""
     with suppress(DatasetError):
         return node_in(member_of(folder, name, path)) is not None
     return False
