@@ -65,8 +65,8 @@ def open_datasets(
 ) -> Datasets:
     """Open all datasets of a file, as a mapping of names to lazy arrays.
 
-    The names are listed when the file is opened: those of its pictures, scenes, series, HDUs, wells
-    or arrays. An array is opened, and its headers are read, when it is asked for.
+    The names are listed when the file is opened: those of its pictures, scenes, series, HDUs,
+    fields of wells or arrays. An array is opened, and its headers are read, when it is asked for.
 
     Parameters
     ----------
@@ -81,7 +81,8 @@ def open_datasets(
     -------
     Datasets
         A mapping of names to :class:`TiledArray`, in the order of the file; it prints as a
-        table. Datasets of the same name have their numbers as suffix, and "/" is replaced by "_".
+        table. Datasets of the same name have their numbers as suffix, and "/" is replaced by "_",
+        except in fields of a plate of OME-Zarr, such as "A/1/0", which are listed instead of wells.
         The only dataset of a file is ``data``. HDF5 datasets with one axis are left out, unless
         they have a title; so are the smaller levels of pyramids.
 

@@ -71,10 +71,13 @@ def _names(listed: Any, meant: Any) -> dict[Any, str]:
 
     Numbers without an image have no facts.
     """
-    items = listed.items() if isinstance(listed, Mapping) else enumerate(listed)
+    items = [*(listed.items() if isinstance(listed, Mapping) else enumerate(listed))]
     found = {key: _name(key, facts, meant) for key, facts in items if facts != {}}
     counts = Counter(found.values())
-    kept = {name for name in counts if counts[name] == 1 and _plain(name) == name}
+    fields = {
+        found[key] for key, one in items if isinstance(one, Mapping) and one.get("is_field")
+    }  # of a plate, whose names are paths
+    kept = {x for x in counts if counts[x] == 1 and (x in fields or _plain(x) == x)}
     named, taken = {}, {*kept}
     for key, name in found.items():
         if not name and key != meant:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import yaozarrs
 import zarr
+from click.testing import CliRunner
 from ome_judges import judged, lacking, levels_of
 
 from dask_tiled import (
@@ -18,6 +19,7 @@ from dask_tiled import (
     to_zarr,
     verify_zarr,
 )
+from dask_tiled.command_line.app import app
 from dask_tiled.opened.axes import labelled
 from dask_tiled.testing import counting_frames
 
@@ -71,9 +73,9 @@ def test_plates(tmp_path, zarr_format, version):
         assert metadata(group[name], version) == {"well": {"images": images}}
     assert yaozarrs.validate_zarr_store(str(path)) is not None
     verify_zarr(path, fields)
-    found = open_datasets(path)
-    assert [*found] == ["B_2", "A_10", "A_2", "AA_2"]
-    for number, well in enumerate(found.values()):
+    assert [*open_datasets(path)] == [*NAMES]
+    for number, name in enumerate(wells):
+        well = open_dataset(path, dataset=name)
         expected = PIXELS[2 * number : 2 * number + 2]
         np.testing.assert_array_equal(well, expected)
         np.testing.assert_array_equal(well.levels()[1], expected[..., ::2, ::2])
@@ -86,6 +88,29 @@ def test_plates(tmp_path, zarr_format, version):
         to_zarr(fields, path, **QUIET)
     to_zarr({"A/1/0": PIXELS[0]}, path, overwrite=True, **QUIET)
     assert sorted(one.name for one in path.iterdir()) == ["A", "zarr.json"]
+
+
+@pytest.mark.parametrize(("zarr_format", "version"), [(2, "0.4"), (3, "0.5")])
+def test_copies(tmp_path, zarr_format, version):
+    """A copy of a plate is a plate, in place, too, and if fields of a well differ."""
+    path, copy, options = tmp_path / "a.zarr", tmp_path / "b.zarr", QUIET | {"overwrite": True}
+    options["zarr_format"] = zarr_format
+    fields = lazy(FIELDS) | {"A/2/1": da.ones((5, 7), dtype="f4")}
+    told = metadata(to_zarr(fields, path, **options), version)
+    datasets = open_datasets(path)
+    assert [*datasets] == [*NAMES]
+    copied = metadata(to_zarr(datasets, copy, **options), version)
+    assert copied["plate"] | {"name": "a"} == told["plate"]
+    verify_zarr(copy, fields)
+    assert metadata(to_zarr(datasets, path, **options), version) == told
+    for name, arr in datasets.items():
+        np.testing.assert_array_equal(arr, fields[name])
+    every = ["--all", "--overwrite", "--zarr-format", str(zarr_format), "--no-progress"]
+    done = CliRunner().invoke(app, ["convert", str(path), str(path), *every])
+    assert done.exit_code == 0, done.output
+    assert metadata(zarr.open_group(path, mode="r"), version) == told
+    verify_zarr(path, fields)
+    assert yaozarrs.validate_zarr_store(str(path)) is not None
 
 
 def test_plates_in_memory():

@@ -271,9 +271,9 @@ def test_plates(tmp_path, version):
         assert arr.metadata["zarr"]["positions"] == ((0,) * 5, (0, 0, 0, 0, 5))
         name = dataset if isinstance(dataset, str) else "A/2"
         assert arr.axes[0].labels == (f"{name}/0", f"{name}/1")
-    wells = open_datasets(path)
-    assert [*wells] == ["A_1", "A_2", "B_1"]
-    np.testing.assert_array_equal(wells["A_2"].compute(), [PIXELS + 10, PIXELS + 11])
+    fields = open_datasets(path)
+    assert [*fields] == [f"{well}/{number}" for well in WELLS for number in (0, 1)]
+    np.testing.assert_array_equal(fields["A/2/1"].compute(), PIXELS + 11)
     field = open_dataset(path, dataset="B/1/1")
     np.testing.assert_array_equal(field.compute(), PIXELS + 21)
     assert field.axes[4].offset == 5
@@ -327,7 +327,7 @@ def test_a_well_with_an_empty_path(tmp_path):
     document = json.loads((path / "zarr.json").read_text())
     document["attributes"]["ome"]["plate"]["wells"].insert(0, {"path": ""})
     (path / "zarr.json").write_text(json.dumps(document))
-    assert [*open_datasets(path)] == ["A_1", "A_2", "B_1"]
+    assert [*open_datasets(path)] == ["A/1/0", "A/2/0", "B/1/0"]
     assert open_dataset(path, doubts="ignore").metadata["zarr"]["dataset"] == "A/1"
 
 
@@ -337,6 +337,10 @@ def test_missing_wells(tmp_path):
     plate(path)
     (path / "A/1").rename(tmp_path / "lost")
     assert open_dataset(path, doubts="ignore").metadata["zarr"]["dataset"] == "A/2"
+    found = open_datasets(path)
+    assert [*found] == ["A_1", "A/2/0", "A/2/1", "B/1/0", "B/1/1"]
+    with refused(path / "zarr.json", "the group has no such array"):
+        found["A_1"]
     with refused(path / "zarr.json", "the group has no such array"):
         open_dataset(path, dataset="A/1")
     for name in ("A/2", "B/1"):

@@ -23,6 +23,7 @@ from dask_tiled.formats.zarr.pictures import (
     EXPORTED,
     GroupPictures,
     fields_in,
+    fields_of,
     lacking_in,
     pictures_in,
     with_labels,
@@ -92,6 +93,8 @@ def choose(outermost: StoreDocument, dataset: int | str | None, level: int) -> S
     folder, entry, document = outermost
     pictures = pictures_in(folder, document)
     pictures = pictures if pictures.known else with_labels(folder, document)
+    if pictures.kind == "well" and most_listed() is None:
+        pictures = fields_of(folder, pictures, entry.path)  # those of a well may differ
     known = _results(document) or pictures.known
     if dataset is None or isinstance(dataset, str):
         name = None if dataset is None else pictures.path_of(dataset, entry.path)

@@ -136,6 +136,21 @@ def fields_in(document: Mapping[str, Any]) -> list[str]:
     return _paths(well.get("images")) if isinstance(well, Mapping) else []
 
 
+def fields_of(folder: StoreFolder, wells: GroupPictures, path: str) -> GroupPictures:
+    """Return the fields of all wells of a plate; ``path`` is the plate's document.
+
+    A well whose fields are unknown, because it is absent or damaged, is listed itself.
+    """
+    known: dict[str, dict[str, Any]] = {}
+    for well, facts in wells.known.items():
+        fields: list[str] = []
+        with suppress(DatasetError):
+            node = node_in(member_of(folder, well, path))
+            fields = [f"{well}/{name}" for name in fields_in(node[1])] if node else []
+        known |= {name: {"name": name, "is_field": True} for name in fields} or {well: facts}
+    return GroupPictures(known, "field")
+
+
 def _paths(listed: Any) -> list[str]:
     """Return the paths of listed images or wells; an empty one is the path of none."""
     some = listed[:MOST_LISTED] if isinstance(listed, list) else ()
