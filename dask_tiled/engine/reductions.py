@@ -57,6 +57,11 @@ class Reduction:
         """Append the steps that accumulate the last step of a program."""
         return self.row.steps(vectors, last, self)
 
+    @property
+    def is_ufunc(self) -> bool:
+        """Whether ``whole`` is the ``reduce`` of a ufunc, without a mask of NaN."""
+        return self.row.whole is _reduce and not self.row.skips
+
     def whole(self, pixels: Array) -> Array:
         """Reduce a whole chunk with NumPy."""
         return self.row.whole(self, pixels)

@@ -130,12 +130,13 @@ class Explanation:
     threads : int
         Number of threads that the peak assumes.
     peak_memory : int
-        Upper limit in bytes of the memory for arrays in a process with `threads` threads: chunks,
-        tiles, buffers and results. Memory used before, compiled code, and mapped pages of files,
-        which the operating system reclaims when needed, are not counted. Of functions of users,
-        only arguments and results are counted.
+        Memory in bytes for arrays in a process with `threads` threads: chunks, tiles, buffers and
+        results. It is an upper limit if `unseen` is empty: of functions named there, only arguments
+        and results are counted. Memory used before, compiled code, and mapped pages of files, which
+        the operating system reclaims when needed, are not counted.
     unseen : tuple of str
-        Functions of users, which may allocate more than their results.
+        Functions of users, NumPy, SciPy and dask that may allocate more than their results, and
+        "pixels of dtype object".
     blocks : str
         Which parts of chunks are read instead of the whole chunks that were chosen for tiles;
         empty if none are.
@@ -192,8 +193,7 @@ class Explanation:
         threads = f"{self.threads} thread{'s' * (self.threads != 1)}"
         memory = f"{format_bytes(self.peak_memory)} in {threads}"
         others = ", ".join(self.unseen)
-        allocate = "itself allocates" if len(self.unseen) == 1 else "themselves allocate"
-        memory = f"{memory}, plus what {others} {allocate}" if others else f"at most {memory}"
+        memory = f"{memory}, plus what {others} may allocate" if others else f"at most {memory}"
         yield "memory", memory, format_bytes(done.peak_memory) if done else ""
         if self.blocks:
             yield "blocks", self.blocks, ""
@@ -309,7 +309,7 @@ def explain(
         left=_left(collections, walk),
         threads=threads,
         peak_memory=int(walk.peak(threads) * MARGIN) + fixed,
-        unseen=tuple(sorted(walk.of_users)),
+        unseen=tuple(sorted(walk.unseen)),
         blocks="; ".join(dict.fromkeys(chain.from_iterable(map(_blocks, collections)))),
         doubts=tuple(dict.fromkeys(x for desc in described for x in desc.doubts)),
         lacking=tuple(dict.fromkeys(filter(None, map(_lacking, described)))),

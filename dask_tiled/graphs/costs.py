@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -15,20 +16,24 @@ import numpy as np
 from dask_tiled.engine.evaluation import StageSink
 from dask_tiled.engine.folding import FrameSink, are_adjacent
 from dask_tiled.engine.jobs import Chunk, Sink
+from dask_tiled.engine.reductions import HISTOGRAM
 from dask_tiled.engine.run import parts_of, take_windows, tile_for
 from dask_tiled.engine.tile_jobs import MapSink, ReduceSink
-from dask_tiled.graphs.functions import is_of_numpy
+from dask_tiled.graphs.functions import is_known
 from dask_tiled.model.indexing import Array, Box, Shaped
 from dask_tiled.plans.recipes import Begun, Recipes
-from dask_tiled.plans.tasks import Block
+from dask_tiled.plans.tasks import Block, Function
 from dask_tiled.plans.tree import name_of
 from dask_tiled.reading.amounts import memory_of
 from dask_tiled.reading.planning import frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Source
 
-OF_FUNCTIONS = 32
-"""Most temporaries of functions of NumPy and of this package, in bytes per pixel of a tile."""
+OWN_FUNCTIONS = 32
+"""Most temporaries of functions of this package, in bytes per pixel of a tile."""
+
+OF_HISTOGRAM = 2.5
+"""Most temporaries of ``numpy.histogram``, per byte of the engine's counts of values."""
 
 
 class Cost(NamedTuple):
@@ -43,8 +48,8 @@ class Cost(NamedTuple):
     """Bytes and shape of the result of each recipe; no shape if it is not one array."""
     refusals: tuple[tuple[str, str] | None, ...]
     """For each recipe that needs all pixels of the chunk at once, its last operation and why."""
-    of_users: tuple[str, ...]
-    """Functions of users, called on tiles."""
+    unseen: tuple[str, ...]
+    """Functions that may take more memory than their results."""
 
 
 def cost_of(
@@ -58,8 +63,11 @@ def cost_of(
     begun = recipes.begin(block_id, operands)
     reads = list[tuple[Source, tuple[Box, ...]]]()
     results = dict[int, tuple[int, Shaped | None]]()
-    working, tiled = 0, dict[int, Begun]()
+    working, tiled, unseen = 0, dict[int, Begun](), list[str]()
     for k, one in enumerate(begun):
+        if one.why is not None:
+            called = one.recipe.functions[0 if one.shown is None else -1 :]
+            unseen += [name for x, name in called if not is_known(x)]
         if one.shown is not None:
             tiled[k] = one
             continue
@@ -86,12 +94,14 @@ def cost_of(
             results[k] = nbytes, shaped
         working = max(working, _feeding(source, chunk, tile, [x.sink for x in sinks]))
         working += _bytes_of(held) + ending
+        functions = _functions_of(x.sink for x in sinks)
+        unseen += [name_of(x) for x in functions if not (is_known(x) or _is_own(x))]
     return Cost(
         tuple(reads),
         max(0, working),
         tuple(results[k] for k in range(len(begun))),
         tuple(None if one.why is None else (one.recipe.words, one.why) for one in begun),
-        tuple(name for x in sinks for name in _of_users(x.sink)),
+        tuple(unseen),
     )
 
 
@@ -106,15 +116,19 @@ def _feeding(source: Source, chunk: Chunk, tile: tuple[int, ...], sinks: Sequenc
             in_order = all(are_adjacent(x.units) for x in ranges if isinstance(x, ReadRanges))
             permuted = chain.from_iterable([] if in_order else [fold.arrays for fold in folds])
             return memory_of(source, chunk.box) + own + _bytes_of(permuted)
-    known = sum(isinstance(x, MapSink | ReduceSink) and not _of_users(x) for x in sinks)
-    return memory_of(source, chunk.box, tile) + own + known * math.prod(tile) * OF_FUNCTIONS
+    own += sum(map(_is_own, _functions_of(sinks))) * math.prod(tile) * OWN_FUNCTIONS
+    return memory_of(source, chunk.box, tile) + own
 
 
-def _of_users(sink: Sink) -> list[str]:
-    """Return the name of the user's function that a sink calls, if it calls one."""
-    if not isinstance(sink, MapSink | ReduceSink) or is_of_numpy(sink.function):
-        return []
-    return [name_of(sink.function)]
+def _functions_of(sinks: Iterable[Sink]) -> list[Function]:
+    """Return the functions that are called on tiles."""
+    return [sink.function for sink in sinks if isinstance(sink, MapSink | ReduceSink)]
+
+
+def _is_own(function: Function) -> bool:
+    """Return whether a function is part of this package."""
+    inner = function.func if isinstance(function, partial) else function
+    return getattr(inner, "__module__", "").startswith("dask_tiled.")
 
 
 def _in_numpy(one: Begun, sources: Sequence[Source]) -> tuple[int, int]:
@@ -131,6 +145,10 @@ def _ended(one: Begun) -> tuple[Array, Any, int]:
     assert one.shown is not None  # noqa: S101 - for the type checker
     with np.errstate(all="ignore"):
         found = one.shown.sink.result()
+        reduction = one.recipe.reduction
+        if reduction is not None and reduction.row is HISTOGRAM:
+            counts = _bytes_of(one.shown.sink.arrays)
+            return found, one.end(found), found.nbytes + int(OF_HISTOGRAM * counts)
         if one.end is not one.whole:
             return found, one.end(found), found.nbytes
         if one.recipe.reduces:  # dask's function of all pixels: its result is at most as large

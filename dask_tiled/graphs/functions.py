@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.engine import reductions as table
+from dask_tiled.engine.expressions import OPERATORS
 from dask_tiled.engine.reductions import Aggregation, Reduction
 from dask_tiled.graphs.names import (
     Task,
@@ -27,6 +28,23 @@ from dask_tiled.plans.tasks import Function, Key, Kwargs, Label, Tasks
 
 ELEMENTWISE_OF_DASK = [np.real, np.imag, np.angle, np.isclose, reductions._sqrt]  # noqa: SLF001
 """Elementwise functions that the engine lacks: dask computes them, with the axes of the pixels."""
+
+KNOWN = {
+    *("sum", "prod", "any", "all", "min", "max", "chunk_min", "chunk_max"),
+    *("cumsum", "cumsum_merge", "cumprod", "cumprod_merge", "full_like"),
+    *("astype", "where", "clip", "round", "around", "sqrt", "imag", "real"),
+    *("stack", "concatenate", "concatenate2", "concatenate3", "concatenate_axes"),
+    *("concatenate_shaped", "finalize", "arange", "broadcast_trick_inner"),
+    *(function.__name__.strip("_") for function in OPERATORS),
+}
+"""Functions of NumPy and dask that need no memory besides their results, as tests check."""
+
+
+def is_known(function: Any) -> bool:
+    """Return whether a function, like ufuncs, needs no memory besides its result."""
+    inner = function.func if type(function) is partial else function
+    name = str(getattr(inner, "method", getattr(inner, "__name__", ""))).strip("_")
+    return isinstance(inner, np.ufunc) or (name in KNOWN and is_of_numpy(inner))
 
 
 def is_of_numpy(function: Any) -> bool:

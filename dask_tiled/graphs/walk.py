@@ -6,7 +6,6 @@ The graph is the one that the scheduler gets. Arrays are represented by their sh
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,11 +18,10 @@ from dask import config
 from dask.base import compute
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.engine.expressions import OPERATORS
 from dask_tiled.graphs.aggregation import combined, finished, finished_chunk, finished_later, moved
 from dask_tiled.graphs.costs import Cost, cost_of
-from dask_tiled.graphs.functions import ELEMENTWISE_OF_DASK, is_of_numpy
-from dask_tiled.graphs.lending import Unread, lent
+from dask_tiled.graphs.functions import is_known, is_of_numpy
+from dask_tiled.graphs.lending import Spare, Unread, lent
 from dask_tiled.graphs.names import (
     Alias,
     DataNode,
@@ -32,8 +30,8 @@ from dask_tiled.graphs.names import (
     TaskRef,
     _execute_subgraph,
     chunk,
+    methodcaller,
     order,
-    reductions,
 )
 from dask_tiled.graphs.results import OutputBuffer, put, whole
 from dask_tiled.graphs.rewriting import Planned, optimize
@@ -41,27 +39,24 @@ from dask_tiled.graphs.stages import keys_in, needed_tasks
 from dask_tiled.model.indexing import Shaped
 from dask_tiled.plans.recipes import Recipe, make, make_all, make_later
 from dask_tiled.plans.tasks import Function, pixels_of
+from dask_tiled.plans.tree import name_of
 from dask_tiled.reading.amounts import ReadPart, memory_of
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Grid
 
 VIEWS = {
     *("reshape", "transpose", "swapaxes", "moveaxis", "expand_dims", "squeeze", "ravel", "flip"),
-    *("broadcast_to", "asarray", "asanyarray", "real", "imag"),
+    *("broadcast_to", "asarray", "asanyarray", "real", "trim"),
 }
-"""Functions that usually return views."""
-LIGHT = {
-    *("astype", "stack", "concatenate", "concatenate2", "concatenate3", "concatenate_shaped"),
-    *("finalize", chunk.sum, chunk.prod, chunk.any, chunk.all),
-    *(reductions.chunk_min, reductions.chunk_max, np.where, np.clip, np.round, np.around),
-    *ELEMENTWISE_OF_DASK,
-    *(OPERATORS - {operator.pow}),
-}
-"""Functions, or their names, that need little memory besides their results."""
+"""Functions of NumPy that usually return views."""
 SEVERAL = {"moment_chunk": 3, "moment_combine": 3, "mean_chunk": 2, "mean_combine": 2}
-"""Functions that return several arrays, of which dask annotates only one."""
-CASTING = {"matmul", "tensordot", "chunk_einsum", *SEVERAL}
-"""Functions that cast operands to the dtype of the result, and may reorder them."""
+"""Functions of dask that return several arrays, of which it annotates only one."""
+MEANS = "mean_combine", "mean_agg"
+"""Functions of dask that hold two copies of joined results, cast to the dtype of their result."""
+WRAPPERS = "apply", "enforce_dtype", "pass_extra_kwargs"
+"""Functions of dask that call one of their arguments."""
+CONTAINERS = "identity_cast", "to_container"
+"""Functions of dask that return a list of their arguments."""
 COMBINING = combined, finished, finished_later, moved
 """Functions that combine results of the engine, in up to eight bytes."""
 LENDERS = lent, Unread
@@ -114,8 +109,10 @@ class TaskWalk:
         """Number of chunks that each recipe computes."""
         self.refusals = Counter[tuple[Recipe, str, str, Place]]()
         """Number of chunks computed whole: their recipe, operation, reason and shape."""
-        self.of_users = set[str]()
-        """Functions of users."""
+        self.unseen = set[str]()
+        """What may take more memory than is known: functions, and pixels of dtype object."""
+        if any(dtype.hasobject for _, dtype in self._annotated.values()):
+            self.unseen.add("pixels of dtype object")
         self.sent, keys, self.plans = _sent(collections)
         self.keys = {*keys_in(keys)}
         tasks = self.sent if isinstance(self.sent, Mapping) else self.sent.__dask_graph__()
@@ -211,6 +208,8 @@ class TaskWalk:
             self._results.append(value)
         elif function is OutputBuffer.whole:
             value = args[1]
+        elif function is Spare:
+            value = args
         elif function is make_later:
             value = partial(make, *args)
         else:
@@ -246,7 +245,7 @@ class TaskWalk:
             beside = [*map(_stand_in, operands)]
             self._costs[kind] = cost_of(recipes, block_id, beside, has_pixels=pixels is not None)
         cost = self._costs[kind]
-        self.of_users |= {*cost.of_users}
+        self.unseen |= {*cost.unseen}
         for recipe, refusal in zip(recipes.recipes, cost.refusals, strict=True):
             self.counts[recipe] += 1
             if refusal is not None:
@@ -283,30 +282,36 @@ class TaskWalk:
     ) -> tuple[Any, int]:
         """Return the value of a call of another function."""
         given, (name, inner) = [*_values([*args, *kwargs.values()])], _function_of(function)
+        casts = name == "enforce_dtype"
+        if name in WRAPPERS:
+            called = next(filter(callable, [*args, *kwargs.values()]), inner)
+            name, inner = _function_of(called)
         taken, shaped = sum(x.nbytes for x in given), self._shaped(key)
+        if name in CONTAINERS:
+            return args, 0
         if name in ("getitem", "getter"):
-            return _part(args[0], args[1], shaped, copies=inner is chunk.getitem)
-        if name in VIEWS:
-            nbytes = shaped.nbytes if shaped else taken
-            return TaskValue(nbytes, shaped, (*_memory_in(given),)), 0
+            part = _part(args[0], args[1], copies=inner is chunk.getitem)
+            if part is not None:
+                return part, 0
         if inner in COMBINING:
             nbytes = max((max(x.nbytes, 8 * x.items * bool(x.shaped)) for x in given), default=0)
             return _new(nbytes, shaped or given[0].shaped), 4 * nbytes
+        if name in VIEWS and is_of_numpy(inner):
+            nbytes = shaped.nbytes if shaped else taken
+            return TaskValue(nbytes, shaped, (*_memory_in(given),)), 0
         shaped = _reduced({**getattr(function, "keywords", {}), **kwargs}, given, shaped)
-        light = not LIGHT.isdisjoint((name, inner)) or isinstance(inner, np.ufunc)
-        light = light or (name == "mean_chunk" and kwargs.get("sum", chunk.sum) is chunk.sum)
-        if shaped is not None and light and PART.search(_layer_of(key)):
-            known = [x.shaped.shape for x in given if x.shaped is not None]
-            shaped = shaped._replace(shape=np.broadcast_shapes(*known))
+        known = is_known(inner) and not casts
+        known = known or (name == "mean_chunk" and kwargs.get("sum", chunk.sum) is chunk.sum)
+        if shaped is not None and known and PART.search(_layer_of(key)):
+            shapes = [x.shaped.shape for x in given if x.shaped is not None]
+            shaped = shaped._replace(shape=np.broadcast_shapes(*shapes))
         nbytes = (shaped.nbytes if shaped else taken) * SEVERAL.get(name, 1)
-        is_of_user = not is_of_numpy(inner)
-        self.of_users |= {name} if is_of_user else set()
-        if is_of_user or light:
-            return _new(nbytes, shaped), 0
-        if name in CASTING:
+        if name in MEANS:
             width = shaped.dtype.itemsize if shaped else 8
             taken = sum(max(x.nbytes, width * x.items) for x in given)
-        return _new(nbytes, shaped), 2 * max(nbytes, taken)
+            return _new(nbytes, shaped), 2 * max(nbytes, taken)
+        self.unseen |= set() if known else {name_of(inner)}
+        return _new(nbytes, shaped), taken * hasattr(function, "funcs")  # of joined results
 
     def _shaped(self, key: Any) -> Shaped | None:
         """Return the annotated shape of a chunk; of the largest one if its position is unknown."""
@@ -368,23 +373,23 @@ def _in_order(graph: Mapping[Any, Any]) -> Iterator[Any]:
             ready += [] if waiting[x] else [x]
 
 
-def _part(of: Any, index: Any, annotated: Shaped | None, *, copies: bool) -> tuple[Any, int]:
-    """Return the value of an index, which is a view unless positions are listed.
+def _part(of: Any, index: Any, *, copies: bool) -> Any:
+    """Return the value of an index, which is a view unless positions are listed; None if unusual.
 
     With ``copies``, dask copies a view if it is at most half of a chunk.
     """
     if isinstance(of, list):
-        return of[index], 0
+        return of[index]
     items = index if type(index) in (list, tuple) else [index]
     listed = any(isinstance(x, list | tuple | np.ndarray) for x in items)
     try:
         part = _stand_in(of)[tuple(items)]
         shaped = Shaped(part.shape, part.dtype)
     except (IndexError, TypeError, ValueError):  # a computed or unusual index
-        shaped, listed = annotated or Shaped((), np.dtype(object)), True
+        return None
     if listed or (copies and sum(x.nbytes for x in _values(of)) >= 2 * shaped.nbytes):
-        return _new(shaped.nbytes, shaped), 0
-    return TaskValue(shaped.nbytes, shaped, (*_memory_in(of),)), 0
+        return _new(shaped.nbytes, shaped)
+    return TaskValue(shaped.nbytes, shaped, (*_memory_in(of),))
 
 
 def _reduced(
@@ -437,6 +442,8 @@ def _function_of(function: Any) -> tuple[str, Any]:
     """Return the name of a function, and the innermost function of partials and compositions."""
     inner = function
     while hasattr(inner, "func") or hasattr(inner, "funcs"):
+        if isinstance(inner, methodcaller):
+            return inner.method, inner
         inner = inner.func if hasattr(inner, "func") else inner.funcs[0]
     return str(getattr(inner, "__name__", type(inner).__name__)).lstrip("_"), inner
 

@@ -167,6 +167,18 @@ class Recipe:
         return itemsizes
 
     @property
+    def functions(self) -> list[tuple[Function, str]]:
+        """Functions that NumPy calls on whole chunks, and their names; that of the step is last."""
+        nodes = (node.function for node in self._nodes if isinstance(node, Apply))
+        called = [(function, name_of(function)) for function in nodes]
+        if self.step is None:
+            return called
+        reduction = self.reduction
+        by_ufunc = reduction is not None and reduction.is_ufunc
+        last = reduction.row.ufunc if reduction and by_ufunc else self.step.plain
+        return [*called, (last, self.words)]
+
+    @property
     def sources(self) -> set[str]:
         """Tokens of all sources."""
         return {source.token for source in self.read_sources}

@@ -319,7 +319,8 @@ PUBLIC = {
 def name_of(function: Function) -> str:
     """Return the name of a function, as users know it."""
     inner = function.func if isinstance(function, partial) else function
-    return _public(str(getattr(inner, "__name__", type(inner).__name__)))
+    method = getattr(inner, "method", type(inner).__name__)  # of dask's methodcaller
+    return _public(str(getattr(inner, "__name__", method)))
 
 
 def words_of(layer: str) -> str:

@@ -1,7 +1,8 @@
 """explain predicts the bytes and the peak memory of random expressions of tens of MB.
 
-Bytes read are exact. Memory never exceeds the prediction, and one thread mostly reaches half of it;
-how much two threads reach depends on which tasks overlap.
+Bytes read are exact. Unless functions are named whose memory is unknown, memory never exceeds the
+prediction, and one thread mostly reaches half of it; how much two threads reach depends on which
+tasks overlap.
 ``make fuzz-expressions`` tries many more than ``make test``.
 """
 
@@ -22,6 +23,8 @@ SHAPE = (6, 8, 64, 1024)
 MOST_PIXELS = 13_000_000
 LEAST_SHARE = 0.9
 """Share of the examples of one thread whose peak is at least half of the prediction."""
+LEAST_BOUNDED = 0.6
+"""Share of the examples whose memory has an upper limit, as all of their functions are known."""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,7 @@ def sources(tmp_path_factory):
 def test_predictions_hold(sources):
     few = {5: 5, 40: 15}.get(settings().max_examples)  # with --fast, and by default
     count = few or min(1000, settings().max_examples)
-    shares = []
+    shares, bounded = [], []
 
     @settings(max_examples=count, derandomize=few is not None)
     @given(data=st.data())
@@ -63,9 +66,13 @@ def test_predictions_hold(sources):
             found = explain(*arrays, threads=threads, run=True)
             note(str(found))
             assert found.measured.bytes_read == found.bytes_read
+            bounded.append(not found.unseen)
+            if found.unseen:
+                return
             assert found.measured.peak_memory <= found.peak_memory
             if threads == 1:
                 shares.append(found.measured.peak_memory / found.peak_memory)
 
     tried()
+    assert np.mean(bounded) >= LEAST_BOUNDED
     assert np.mean(np.array(shares) >= 0.5) >= LEAST_SHARE
