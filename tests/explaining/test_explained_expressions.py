@@ -23,7 +23,7 @@ SHAPE = (6, 8, 64, 1024)
 MOST_PIXELS = 13_000_000
 LEAST_SHARE = 0.9
 """Share of the examples of one thread whose peak is at least half of the prediction."""
-LEAST_BOUNDED = 0.6
+LEAST_BOUNDED = 0.75
 """Share of the examples whose memory has an upper limit, as all of their functions are known."""
 
 
