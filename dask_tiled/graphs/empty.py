@@ -17,7 +17,7 @@ def reading_nothing(graph: HighLevelGraph, trees: Mapping[str, Tree]) -> HighLev
     layers: dict[str, Layer] = {**graph.layers}
     dependencies = {**graph.dependencies}
     for name, tree in trees.items():
-        if isinstance(tree, Take) and isinstance(tree.of, Read) and 0 in tree.shape:
+        if isinstance(tree, Take) and isinstance(tree.of, Read) and tree.reads_nothing:
             chunks, dtype = tree.chunks or (), tree.of.source.dtype
             keys = product([name], *(range(len(axis)) for axis in chunks))
             made = zip(keys, product(*chunks), strict=True)
@@ -27,4 +27,4 @@ def reading_nothing(graph: HighLevelGraph, trees: Mapping[str, Tree]) -> HighLev
             layers[name].annotations = graph.layers[name].annotations
             layers[name].collection_annotations = graph.layers[name].collection_annotations
             dependencies[name] = set()
-    return graph if dependencies == graph.dependencies else HighLevelGraph(layers, dependencies)
+    return HighLevelGraph(layers, dependencies)

@@ -70,6 +70,7 @@ from dask_tiled.plans.tree import (
     Read,
     Reduce,
     Slice,
+    Take,
     Tree,
     words_of,
 )
@@ -156,9 +157,9 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
         graph = unlabelled(graph, wanted)
     if any(name.startswith(JOINING) for name in graph.layers):
         graph = split_joins(graph)
-    trees, given = trees_of(graph), graph
-    graph = reading_nothing(graph, trees)
-    if graph is not given:
+    trees = trees_of(graph)
+    if any(isinstance(tree, Take) and tree.reads_nothing for tree in trees.values()):
+        graph = reading_nothing(graph, trees)
         trees = trees_of(graph)
     lowered = known_trees(trees, cache(partial(arrays_of_numpy, graph)))
     if sum(isinstance(tree, Read) for tree in trees.values()) > 1:

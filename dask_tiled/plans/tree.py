@@ -195,6 +195,11 @@ class Take(Rearranged):
     places: tuple[tuple[int, Array], ...]
     """Axis of the input, and the positions along it, for each axis of the result."""
 
+    @property
+    def reads_nothing(self) -> bool:
+        """Whether no pixel of an opened array is selected."""
+        return isinstance(self.of, Read) and self.chunks is not None and 0 in self.shape
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Broadcast(Rearranged):
