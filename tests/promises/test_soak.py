@@ -1,5 +1,6 @@
 """A short ``make soak`` passes, and planted faults are found."""
 
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -40,11 +41,10 @@ def test_threads_that_write_samples_at_the_same_time_get_different_versions(tmp_
 def test_planted_faults_are_found():
     planted = "a_descriptor,a_pixel=40,a_thread,memory,a_file"
     output, verdict = soak("--operations", 90, "--warm-up", 30, "--plant", planted)
-    for found in (
-        "checksums", "leftovers", "descriptors of the client", "threads of the worker",
-        "RSS MiB of the worker",
-    ):  # fmt: skip
+    for found in ("checksums", "leftovers", "descriptors of the client"):
         assert found in verdict, output
+    for found in ("threads", "RSS MiB"):  # dask chooses the worker that does most of the work
+        assert re.search(f"{found} of the (failing )?worker", verdict), output
 
 
 def test_a_hang_is_found():
