@@ -52,12 +52,12 @@ def read_into(
 def _windows_in_one(ranges: list[ReadRanges], backend: Backend) -> Iterator[Window]:
     """Fetch ranges together, and yield them as windows."""
     starts, stops = zip(*(one.span for one in ranges), strict=True)
-    where = ranges[0].file, min(starts), max(stops)
-    data = backend.view(*where)
+    file, start, stop = ranges[0].file, min(starts), max(stops)
+    data = backend.view(file, start, stop)
     if data is None:
-        data = backend(*where)
+        data = backend(file, start, stop)
     for one in ranges:
-        yield Window(one, data, min(starts))
+        yield Window(one, data, start)
 
 
 def _decoded(piece: BlockRange, backend: Backend, kept: dict[Hashable, Array] | None) -> Array:
