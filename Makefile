@@ -26,7 +26,7 @@ UV := $(VENVS)/uv/bin/uv
 # npm packages: zarrita reads references in JavaScript, chromium runs the page of `explore`.
 NODE := $(foreach name,chromium zarrita,tests/$(name)/node_modules/installed)
 
-.PHONY: help environments demo picture test test-fast test-elsewhere test-oldest test-newest test-windows test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak mutants release-check lint format docs bench compare expressions tables clean
+.PHONY: help environments demo picture test test-fast test-elsewhere test-oldest test-newest test-windows test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak mutants release-check lint format docs bench compare expressions tables figures clean
 
 help:
 	@echo "make demo    write the sample scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
@@ -51,6 +51,7 @@ help:
 	@echo "make compare speed compared with other readers; writes the tables of the docs"
 	@echo "make expressions  speed of common expressions, compared with memmap, RosettaSciIO and plain loops; writes the tables of the docs"
 	@echo "make tables  speed of small and of first results, of growing files, and of backends, and graphs for terabytes; writes the tables of the docs"
+	@echo "make figures  single figures of the guide: HDF5, volumes, growing files, LiberTEM, clusters, explore; prints them"
 	@echo "make clean   remove everything that the other targets made"
 
 environments: $(foreach name,test lint docs demo judges,$(VENVS)/$(name)/installed) $(NODE)
@@ -166,6 +167,15 @@ tables: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/first_result.py --rst docs/first_result_table.rst.inc
 	@$(VENVS)/bench/bin/python benchmarks/growth.py --rst docs/growth_table.rst.inc
 	@$(VENVS)/bench/bin/python benchmarks/terabytes.py --others-tb 10 --rst docs/terabytes_table.rst.inc
+
+# The environment of the tests has all readers that are compared, and the browser.
+figures: $(VENVS)/test/installed $(NODE)
+	@$(VENVS)/test/bin/python benchmarks/hdf5.py
+	@$(VENVS)/test/bin/python benchmarks/volumes.py
+	@$(VENVS)/test/bin/python benchmarks/following.py
+	@$(VENVS)/test/bin/python benchmarks/libertem_arrays.py
+	@$(VENVS)/test/bin/python benchmarks/cluster.py
+	@$(VENVS)/test/bin/python benchmarks/exploring.py --others
 
 clean:
 	rm -rf $(VENVS) tests/*/node_modules demo-output fuzzed docs/_build docs/_generated build dist

@@ -1,6 +1,7 @@
-"""Targets of the Makefile where something is missing."""
+"""Targets of the Makefile: where something is missing, and the benchmarks that they run."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -64,3 +65,12 @@ def test_an_old_python_is_refused(checkout):
     assert done.returncode == 2
     assert "Python >= 3.11 is needed" in done.stderr
     assert not (checkout / ".venvs").exists()
+
+
+def test_targets_run_all_benchmarks():
+    """Pages and scripts name no others."""
+    scripts = {path.name for path in (ROOT / "benchmarks").glob("*.py")}
+    named = re.compile(r"benchmarks/(\w+\.py)")
+    assert set(named.findall((ROOT / "Makefile").read_text("utf-8"))) == scripts
+    texts = [*ROOT.glob("docs/**/*.rst"), *ROOT.glob("benchmarks/**/*.py"), *ROOT.glob("*.md")]
+    assert set(named.findall("".join(path.read_text("utf-8") for path in texts))) <= scripts
