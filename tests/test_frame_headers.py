@@ -384,18 +384,26 @@ def test_mrc_files_without_headers_of_sections(tmp_path):
 
 def test_sections_of_serial_em(tmp_path):
     """Sections hold the fields whose bits the header sets, in IMOD's units."""
-    sections = b"".join(struct.pack("<4h", -150 + k, 25, -50, 80) + b"more" for k in range(4))
+    places = (1, 2, 3), (25, -50)
+    sections = b"".join(
+        struct.pack("<8h", -150 + k, *places[0], *places[1], 80, 12500) + b"more" for k in range(4)
+    )
     frames = numbered(4, (3, 5), "u2")
     path = write_mrc(tmp_path / "scan.mrc", frames, extended=sections, extended_type=b"SERI")
     content = bytearray(path.read_bytes())
-    struct.pack_into("<2h", content, 128, 12, 1 | 4 | 8 | 32)
+    struct.pack_into("<2h", content, 128, 20, 1 | 2 | 4 | 8 | 16 | 32)
     path.write_bytes(content)
     found = frame_facts(open_dataset(path)).compute()
-    assert found.dtype.names == ("tilt_angle", "stage_x", "stage_y", "magnification")
+    assert found[["piece_x", "piece_y", "piece_z"]].tolist() == [places[0]] * 4
     np.testing.assert_allclose(found["tilt_angle"], [-1.5, -1.49, -1.48, -1.47])
     np.testing.assert_allclose(found["stage_x"], 1e-6)
     np.testing.assert_allclose(found["stage_y"], -2e-6)
     assert found["magnification"].tolist() == [8000] * 4
+    assert found["intensity"].tolist() == [0.5] * 4
+    for bit, names in enumerate([("tilt_angle",), found.dtype.names[1:4], ("stage_x", "stage_y")]):
+        struct.pack_into("<h", content, 130, 1 << bit)
+        path.write_bytes(content)
+        assert frame_facts(open_dataset(path)).dtype.names == names
 
 
 def test_only_headers_are_read(tmp_path, loads):

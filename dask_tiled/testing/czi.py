@@ -95,12 +95,12 @@ def write_czi(
             attached = file.tell()
             content = struct.pack("<ii", 8 + 8 * len(times), len(times))
             content += np.array(times, "<f8").tobytes()
-            head = struct.pack("<i", len(content)).ljust(256, b"\0")
-            file.write(_segment(b"ZISRAWATTACH", head + content))
-            attachments = file.tell()
             entry = struct.pack(
                 "<2s10xqi16s8s80s", b"A1", attached, 0, b"", b"CZTIMS", b"TimeStamps"
             )
+            head = struct.pack("<i12x", len(content)) + entry
+            file.write(_segment(b"ZISRAWATTACH", head.ljust(256, b"\0") + content))
+            attachments = file.tell()
             content = struct.pack("<i", 1).ljust(256, b"\0") + entry
             file.write(_segment(b"ZISRAWATTDIR", content))
         file.seek(0)
@@ -124,7 +124,7 @@ def _entry(
         "<2siqiiB5xi", schema, kind, at, part, compression, tile.ratio > 1, len(tile.start)
     )
     inner = b""
-    for letter, start in tile.start.items():
+    for letter, start in reversed([*tile.start.items()]):
         stored = {"Y": pixels.shape[0], "X": pixels.shape[1]}.get(letter, 1)
         size = stored * tile.ratio if letter in "YX" else 1
         inner += struct.pack("<4siifi", letter.encode(), start, size, 0.0, stored)

@@ -4,6 +4,7 @@ import ast
 import os
 import shutil
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -90,15 +91,20 @@ def test_nexus_axes(tmp_path):
     assert calibrations(path, dataset="/old") == [("a", "", 1.0, 3.0), ("b", "", 1.0, 0.0)]
 
 
-def test_emd_units(tmp_path):
+def test_emd_written_by_ncempy(tmp_path):
     """[n_m] is nm; equal names of axes are replaced."""
-    with h5py.File(path := tmp_path / "a.emd", "w") as file:
-        group = file.create_group("data/scan")
-        group.attrs["emd_group_type"] = 1
-        group["data"] = DATA
-        for k, n in enumerate(DATA.shape, 1):
-            dim = group.create_dataset(f"dim{k}", data=np.arange(n) * 0.25 - 1)
-            dim.attrs.update(name="Q" if k > 2 else f"R{k}", units=b"[n_m]")
+    emd = pytest.importorskip("ncempy.io.emd", reason="ncempy is not installed")
+    axes = [
+        (np.arange(n) * 0.25 - 1, "Q" if k > 2 else f"R{k}", "[n_m]")
+        for k, n in enumerate(DATA.shape, 1)
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        file = emd.fileEMD(str(tmp_path / "a.emd"), readonly=False)
+        file.put_emdgroup("scan", DATA, axes)
+        del file
+    path = tmp_path / "a.emd"
+    np.testing.assert_array_equal(open_dataset(path), DATA)
     assert calibrations(path) == [(n, "nm", 0.25, -1.0) for n in ("R1", "R2", "y", "x")]
 
 

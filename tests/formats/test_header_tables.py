@@ -1,17 +1,30 @@
-"""Tables of header fields, compared with the tables of other readers."""
+"""Tables of header fields and codes, compared with the tables of other readers."""
 
+import re
 import struct
+from io import BytesIO
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from dask_tiled.formats import blo, mgh, seq
+from dask_tiled.formats import blo, edf, mgh, seq
+from dask_tiled.formats.czi import directory as czi
+from dask_tiled.formats.czi import tiles as czi_tiles
+from dask_tiled.formats.dm import descriptor as dm
+from dask_tiled.formats.dm import tags as dm_tags
 from dask_tiled.formats.frms6 import descriptor as frms6_frame
 from dask_tiled.formats.frms6 import header as frms6
 from dask_tiled.formats.k2is import sectors as k2is
 from dask_tiled.formats.mrc import header as mrc
+from dask_tiled.formats.nd2 import chunks as nd2
+from dask_tiled.formats.nd2 import descriptor as nd2_loops
+from dask_tiled.formats.nd2 import values as nd2_values
 from dask_tiled.formats.nifti import header as nifti
 from dask_tiled.formats.ser import descriptor as ser
+from dask_tiled.formats.tiff import ifd, lsm, metamorph, storage
+from dask_tiled.formats.tiff import kind as pages
+from dask_tiled.formats.tools.header import record_dtype
 from dask_tiled.formats.tvips import descriptor as tvips
 
 MRC_NAMES = {"nstart": "nxstart", "m": "mx", "mapcrs": "mapc"}
@@ -213,3 +226,146 @@ def test_header_of_seq():
     theirs = library("libertem.io.dataset.seq").HEADER_FIELDS
     kinds = {"L": "u4", "l": "i4", "d": "f8", "H": "u2", "24s": "12u2", "512s": "256u2"}
     compare(seq.FIELDS, [(name, kinds[kind]) for name, kind in theirs])
+
+
+def values_of(fields, data):
+    """Return the values of a header as we read it."""
+    return np.frombuffer(data, record_dtype(fields), 1)[0].tolist()
+
+
+def test_entries_and_codes_of_czi():
+    """In czifile, type 13 has integers for Zeiss's floats, and complex numbers have a letter F."""
+    theirs = library("czifile.czifile")
+    data = struct.pack("<2siqiiBB4si", b"DV", 1, 2, 3, 4, 5, 6, b"", 1)
+    data += struct.pack("<4siifi", b"XY", 7, 8, 0.5, 9)
+    entry = theirs.DirectoryEntryDV(BytesIO(data))
+    (inner,) = entry.dimension_entries
+    assert inner.dimension == "XY"
+    expected = 1, entry.file_position, entry.file_part, 4, len(entry.dimension_entries)
+    assert values_of(czi.ENTRY, data[: czi.ENTRY_BYTES]) == expected
+    assert entry.pixel_type == theirs.PIXEL_TYPE[theirs.PIXEL_TYPE[1]] == "Gray16"
+    stored = np.frombuffer(data, czi.DIMENSION, 1, czi.ENTRY_BYTES)[0].tolist()
+    assert stored == (0x5958, inner.start, inner.size, 0.5, inner.stored_size)
+    names = "FileHeader", "SubBlockDirectory", "Metadata", "SubBlock"
+    segments = czi.FILE, czi.DIRECTORY, czi.METADATA, czi.TILE
+    assert segments == tuple(getattr(theirs, f"{name}Segment").SID for name in names)
+    for code, (kind, samples) in czi_tiles.TYPES.items():
+        text = theirs.PIXEL_TYPE[code].replace("F8", "c8")
+        dtype = np.dtype("<f8" if code == 13 else text.replace("<", ""))
+        assert (np.dtype(kind), samples) == (dtype.base, *(dtype.shape or (1,)))
+    codes = czi_tiles.PLAIN, czi_tiles.JPEG, czi_tiles.LZW, czi_tiles.JPEG_XR
+    names = ["Uncompressed", "JpgFile", "LZW", "JpegXrFile"]
+    assert [theirs.COMPRESSION[code] for code in codes] == names
+
+
+def test_types_of_dm():
+    """Half-stored Fourier transforms are of other types there; 64-bit integers are unknown."""
+    theirs = library("rsciio.digitalmicrograph._api")
+    read = theirs.DigitalMicrographReader(None).get_data_reader
+    data = bytes.fromhex("0182838485868788")
+    for code, form in dm_tags.SIMPLE.items():
+        function, size, _ = read(code)
+        assert struct.calcsize(f"<{form}") == size
+        if code not in (9, 10):  # bytes, which have no sign there
+            assert struct.unpack_from(f"<{form}", data)[0] == function(BytesIO(data), "little")
+    assert [read(code)[2] for code in (dm_tags.STRUCT, dm_tags.STRING, dm_tags.ARRAY)] == [
+        *("struct", "c", "array")
+    ]
+    for code in dm.DTYPES.keys() - {5, 39, 40}:
+        image = SimpleNamespace(imdict=SimpleNamespace(ImageData=SimpleNamespace(DataType=code)))
+        dtype = np.dtype(theirs.ImageObject.dtype.fget(image))
+        if dtype.names:
+            dtype = dtype[["R", "G", "B", "A"]]
+        assert np.dtype(dm.DTYPES[code]) == dtype
+
+
+def test_types_of_edf():
+    """Names that are upper case in fabio are so in files of Fit2D."""
+    theirs = library("fabio.edfimage")
+    for name, dtype in edf.TYPES.items():
+        assert np.dtype(dtype) == theirs.DATA_TYPES[name], name
+    missing = {name for name in theirs.DATA_TYPES.keys() - edf.TYPES.keys() if not name.isupper()}
+    assert missing == {"FloatIEEE128", "DoubleIEEE128", "QuadrupleValue"}
+
+
+def test_names_and_codes_of_nd2():
+    theirs = library("nd2._parse._chunk_decode")
+    names = theirs.ND2_FILE_SIGNATURE, theirs.ND2_FILEMAP_SIGNATURE, theirs.ND2_CHUNKMAP_SIGNATURE
+    assert names == (nd2.SIGNATURE, nd2.MAP, nd2.MAP_END)
+    head = theirs.START_FILE_CHUNK.pack(nd2.MAGIC, 32, 64, nd2.SIGNATURE, b"Ver3.0")
+    assert head.startswith(nd2.START + nd2.SIGNATURE)
+    assert values_of(nd2.CHUNK, head[:16]) == theirs.CHUNK_HEADER.unpack(head[:16])
+    assert nd2.MAGIC == theirs.ND2_CHUNK_MAGIC
+    assert int.from_bytes(nd2.JPEG_2000[:4], "little") == theirs.JP2_MAGIC
+    values = library("nd2._parse._clx_lite")
+    kinds, data = values.ELxLiteVariantType, bytes.fromhex("8182838485868788")
+    for kind, form in nd2_values.NUMBERS.items():
+        stream = BytesIO(data)
+        assert struct.unpack_from(form, data)[0] == values._PARSERS[kind](stream)
+        assert struct.calcsize(form) == stream.tell()
+    codes = nd2_values.TEXT, nd2_values.DATA, nd2_values.LEVEL, nd2_values.PACKED
+    assert codes == (kinds.STRING, kinds.BYTEARRAY, kinds.LEVEL, kinds.COMPRESS)
+    loops = library("nd2.structures").LoopType
+    assert loops.SpectLoop == nd2_loops.SPECTRAL
+    assert {
+        loops.TimeLoop: "t", loops.XYPosLoop: "p", loops.ZStackLoop: "z",
+        loops.CustomLoop: "custom", loops.NETimeLoop: "t",
+    } == nd2_loops.LOOPS  # fmt: skip
+
+
+def test_tags_and_codes_of_tiff():
+    """Type 14 and 15 are unknown there, and the tags above 65000, which are private."""
+    theirs = library("tifffile")
+    tags, forms = theirs.TIFF.TAGS, theirs.TIFF.DATA_FORMATS
+    sizes = {code: struct.calcsize(f"<{form}") for code, form in forms.items()}
+    assert {code: ifd.SIZES[code] for code in forms} == sizes
+    assert {f"1{form}" for form in ifd.UNSIGNED.values()} == {"1B", "1H", "1I", "1Q"}
+    assert all(f"1{form}" == forms[code] for code, form in ifd.UNSIGNED.items())
+    places = "TileOffsets", "StripOffsets", "JPEGInterchangeFormat"
+    lengths = "TileByteCounts", "StripByteCounts", "JPEGInterchangeFormatLength"
+    assert tuple(tuple(map(tags.get, x)) for x in (places, lengths)) == (ifd.OFFSETS, ifd.COUNTS)
+    names = "SubIFDs", "ImageDescription", "Software", "CZ_LSMINFO", "BitsPerSample"
+    codes = ifd.SUB_IFDS, ifd.DESCRIPTION, storage.SOFTWARE, lsm.LSM_INFO, lsm.BITS_PER_SAMPLE
+    assert codes == tuple(map(tags.get, names))
+    names = (
+        *("ImageWidth", "ImageLength", "BitsPerSample", "Compression", "FillOrder", "Predictor"),
+        *("PhotometricInterpretation", "SamplesPerPixel", "RowsPerStrip", "PlanarConfiguration"),
+        *("T4Options", "TileWidth", "TileLength", "ExtraSamples", "SampleFormat", "JPEGTables"),
+        *("YCbCrSubSampling", "ImageDepth", "TileDepth", "GDAL_NODATA"),
+    )
+    assert {*map(tags.get, names), 65007, 65008, 65009} == pages.LAYOUT_TAGS
+    links = {*map(tags.get, ("ExifTag", "GPSTag", "InteroperabilityTag"))}
+    assert links == pages.LINKS - {*ifd.OFFSETS, *ifd.COUNTS, ifd.SUB_IFDS, *metamorph.UIC_TAGS}
+    assert tuple(tags.get(f"UIC{k}tag") for k in range(1, 5)) == metamorph.UIC_TAGS
+    facts = {k: theirs.TIFF.UIC_TAGS[k][0] for k in metamorph.FACTS}
+    assert facts == {4: "XCalibration", 5: "YCalibration", 6: "CalibrationUnits"}
+
+
+def test_codecs_of_tiff():
+    theirs = library("tifffile")
+    ours = {**storage.BYTE_CODECS, **storage.IMAGE_CODECS}
+    words = {
+        "": "none", "imagecodecs_lzw": "lzw", "numcodecs.zlib": "deflate|pixtiff",
+        "imagecodecs_packbits": "packbits", "numcodecs.lzma": "lzma", "numcodecs.zstd": "zstd",
+        "jpeg2k": "jpeg_?2000|jp2000", "jpeg": "jpeg$|jpeg_lossy",
+    }  # fmt: skip
+    for code, name in ours.items():
+        assert re.search(words.get(name, name), theirs.COMPRESSION(code).name.lower()), code
+    words = {"delta": "HORIZONTAL", "floatpred": "FLOATINGPOINT", "": "NONE"}
+    for code, (name, step) in storage.PREDICTORS.items():
+        assert theirs.PREDICTOR(code).name == words[name] + (f"X{step}" if step > 1 else "")
+    colours = storage.YCBCR, storage.RGB, storage.CMYK, storage.GREY
+    names = ["YCBCR", "RGB", "SEPARATED", "MINISBLACK"]
+    assert [theirs.PHOTOMETRIC(code).name for code in colours] == names
+
+
+def test_facts_of_lsm():
+    theirs = library("tifffile").TIFF
+    at = {name: offset for name, (_, offset) in np.dtype(theirs.CZ_LSMINFO).fields.items()}
+    names = "DimensionTime", "ScanType", "DimensionP", "DimensionZ", "VoxelSizeX", "TimeIntervall"
+    ours = lsm.TIMES, lsm.SCAN_TYPE, lsm.POSITIONS, lsm.PLANES, lsm.VOXEL, lsm.INTERVAL
+    assert ours == tuple(at[name] for name in names)
+    letters = {code: axes.lower() for code, axes in theirs.CZ_LSMINFO_SCANTYPE.items()}
+    assert {code for code, axes in letters.items() if "t" in axes} == lsm.WITH_TIMES
+    stacks = {code: axes[:-3] for code, axes in letters.items() if axes.endswith("cyx")}
+    assert stacks == lsm.STACKS

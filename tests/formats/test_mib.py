@@ -10,7 +10,15 @@ from libertem_reader import libertem_reads
 from manifest import by_file, expected_of, manifest
 
 import dask_tiled
-from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
+from dask_tiled import (
+    CorruptFileError,
+    DatasetError,
+    TruncatedFileError,
+    describe,
+    frame_facts,
+    open_dataset,
+)
+from dask_tiled.formats.mib.descriptor import read_header
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -95,6 +103,27 @@ def test_raw_capture_has_the_orientation_of_the_processed_one(data, row):
     assert together > 0.98 * max(raw.sum(), processed.sum())
     for axes in [(0,), (1,), (0, 1)]:  # in clusters, so that half coincide
         assert (np.flip(raw, axes) & processed).sum() < 0.6 * together
+
+
+@pytest.mark.parametrize("quad", [False, True])
+@pytest.mark.parametrize("kind", ["U08", "U16", "U32", "R64"])
+def test_other_readers_read_the_written_headers(tmp_path, kind, quad):
+    """Four chips of raw data are side by side in both headers, and LiberTEM stacks them."""
+    mib = pytest.importorskip("libertem.io.dataset.mib", reason="LiberTEM is not installed")
+    path = tmp_path / "a.mib"
+    write_mib(path, np.zeros((2, 16, 16), "u1"), kind=kind, quad=quad, first_sequence=7)
+    number, ours = read_header(str(path))
+    theirs = mib.MIBHeaderReader(str(path)).fields
+    assert (number, ours.nbytes) == (theirs["sequence_first_image"], theirs["header_size_bytes"])
+    assert (ours.chips, ours.pixel_bytes) == (theirs["num_chips"], theirs["image_size_bytes"])
+    assert ours.width * ours.height == np.prod(theirs["image_size"])
+    assert theirs["num_images"] == 2
+    assert (ours.depth or theirs["bits_per_pixel"]) == theirs["bits_per_pixel"]
+    reader = pytest.importorskip("rsciio.quantumdetector", reason="RosettaSciIO is not installed")
+    header = path.read_bytes()[: ours.nbytes]
+    facts = frame_facts(path).compute()
+    assert reader.parse_exposures(header) == [facts["exposure_time"][0] * 1000]
+    assert reader.parse_timestamps(header) == [f"{facts['time_utc'][0]}Z"]
 
 
 # Truncated files, .hdr files, and damaged headers

@@ -30,6 +30,13 @@ def test_equals_rosettasciio(tmp_path, options):
         np.testing.assert_array_equal(open_dataset(path, frames=frames), theirs)
 
 
+def test_axes_equal_those_of_rosettasciio(path):
+    *_, spectra = emd.file_reader(str(path))
+    for axis, theirs in zip(open_dataset(path).axes, spectra["axes"], strict=True):
+        assert axis.units == theirs["units"]
+        assert (axis.scale, axis.offset) == pytest.approx((theirs["scale"], theirs["offset"]))
+
+
 def test_frames_detectors_and_bins(path):
     arr = open_dataset(path, dataset="EDS SuperXG22", frames=slice(2, None, -2), rebin_energy=4)
     expected = COUNTS[1, ::-2].reshape(2, 6, 8, 32, 4).sum(axis=-1)
