@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import pytest
-from checks import damage, opens_or_raises, refused
+from checks import refused
 from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import CorruptFileError, TruncatedFileError, describe, open_dataset
@@ -131,15 +131,6 @@ def test_scattered_chunks(tmp_path):
     path.write_bytes(content)
     with refused(path, "scattered chunks are not supported"):
         open_dataset(path)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("seed", range(40))
-def test_damaged_files(tmp_path, packed, seed):
-    path = write_bcf(tmp_path / "map.bcf", COUNTS, packing=seed % 4, packed=packed, block=5000)
-    rng = np.random.default_rng(seed)
-    damage(path, rng, rng.integers(0, path.stat().st_size - 4, 4))
-    opens_or_raises(path)
 
 
 @by_row(rows_of("bcf"))

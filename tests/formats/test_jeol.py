@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import pytest
-from checks import damage, opens_or_raises, refused
+from checks import refused
 from kinds import KINDS, assert_equals_row, by_row, path_of, rows_of
 from rsciio import jeol
 
@@ -110,17 +110,6 @@ def test_too_many_entries(tmp_path, monkeypatch):
     monkeypatch.setattr(entries, "MOST_ENTRIES", 20)
     with refused(path, "too many entries", CorruptFileError):
         open_dataset(path)
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_random_damage(tmp_path, seed):
-    write_jeol_image(tmp_path / "a.img", IMAGE)
-    write_jeol_spectrum(tmp_path / "a.EDS", COUNTS)
-    write_jeol_list(tmp_path / "a.ASW", ["a.img", "a.EDS"])
-    path = tmp_path / ("a.img", "a.EDS", "a.ASW")[seed % 3]
-    rng = np.random.default_rng(seed)
-    damage(path, rng, rng.integers(0, min(5000, path.stat().st_size - 4), 3))
-    opens_or_raises(path, most=1 << 60)
 
 
 ROWS = [row for row in rows_of("jeol", "SERIES") if not row["file"].endswith((".pts", ".ASW"))]
