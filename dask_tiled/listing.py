@@ -45,10 +45,12 @@ class Contents:
         Its values by name; None if it is not needed.
     meant : str
         Name of the described dataset.
+    default : Description, optional
+        Its description.
     """
 
     def __init__(self, path: Any, options: Mapping[str, Any], desc: Description | None) -> None:
-        self.path, self._options, self.meant = path, options, DATA
+        self.path, self._options, self.meant, self.default = path, options, DATA, desc
         self.option, meant, names = Listing.of(facts_of(desc))
         self.keys: dict[str, Any] = {DATA: None}
         if len(names) > 1 and meant in names:
@@ -67,6 +69,14 @@ class Contents:
         key = self.keys[name]
         return {**self._options} | ({} if key is None else {self.option: key})
 
+    def described(self, name: str) -> Description:
+        """Describe a dataset; errors are those of :func:`describe`."""
+        if self.default is not None and len(self.keys) == 1:
+            return self.default
+        told = {k: x for k, x in self.arguments(name).items() if k not in OF_CHUNKS}
+        with self.together.described():
+            return describe(self.path, **{**told, "doubts": "ignore"})
+
     def rows(self, most: int = MOST_ROWS) -> list[tuple[str, ...]]:
         """Describe the first datasets: a header, then name, shape, dtype and axes of each."""
         rows = [("name", "shape", "dtype", "axes"), *map(self._row, [*self.keys][:most])]
@@ -75,10 +85,8 @@ class Contents:
 
     def _row(self, name: str) -> tuple[str, ...]:
         if name not in self._rows:
-            told = {k: x for k, x in self.arguments(name).items() if k not in OF_CHUNKS}
             try:
-                with self.together.described():
-                    desc = describe(self.path, **{**told, "doubts": "ignore"})
+                desc = self.described(name)
             except FAULTS as error:
                 problem = error.problem if isinstance(error, DatasetError) else str(error)
                 return name, "", "", f"cannot be opened: {problem}"

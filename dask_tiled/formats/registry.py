@@ -148,6 +148,11 @@ def register_format(format: Format) -> None:
     _registered[_checked(format).name] = format
 
 
+def any_registered() -> bool:
+    """Return whether this process has formats that its child processes lack."""
+    return bool(_registered)
+
+
 class Formats(dict[str, Format]):
     """Formats by name; prints as a table."""
 

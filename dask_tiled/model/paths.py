@@ -289,6 +289,18 @@ def _is_same(path: str, found: os.stat_result | None) -> bool:
 
 
 _border: ContextVar[Border | None] = ContextVar("border", default=None)
+_looked: ContextVar[set[str] | None] = ContextVar("looked", default=None)
+
+
+@contextmanager
+def noting_looked() -> Iterator[set[str]]:
+    """Yield a set that collects the paths of the local files that are looked at in this context."""
+    found = set[str]()
+    token = _looked.set(found)
+    try:
+        yield found
+    finally:
+        _looked.reset(token)
 
 
 @contextmanager
@@ -308,6 +320,9 @@ def border() -> Border | None:
 
 def check_inside(path: str | os.PathLike[str], found: os.stat_result | None = None) -> None:
     """Check that a file is inside the border in effect, if any; see :class:`Border`."""
+    looked = _looked.get()
+    if looked is not None and not is_url(path):
+        looked.add(absolute(path))
     known = _border.get()
     if known is not None:
         known.check(path, found)

@@ -52,6 +52,7 @@ ORDER = [
     "converting",
     "exploring",
     "training",
+    "cataloguing",
     "testing",
     "samples",
     "command_line",

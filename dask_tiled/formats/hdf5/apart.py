@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -51,13 +52,30 @@ class EndedError(Exception):
     """The process of a job has ended, or was terminated."""
 
 
+class DeadlineError(EndedError):
+    """A job exceeded its deadline."""
+
+
+_here: ContextVar[bool] = ContextVar("here", default=False)
+
+
+@contextmanager
+def reading_here() -> Iterator[None]:
+    """Read HDF5 files in this process, which is itself the child of another one."""
+    token = _here.set(True)
+    try:
+        yield
+    finally:
+        _here.reset(token)
+
+
 def safely(file: File, *attempts: Callable[[], T]) -> T:
     """Read a file in a child process; return the result of the first attempt that succeeds.
 
     Raise a CorruptFileError if all attempts crash or take too long, and a DatasetError if no
     process can be started.
     """
-    if is_written_here(file):
+    if _here.get() or is_written_here(file):
         return attempts[0]()
     seconds = SECONDS + min(SECONDS_PER_BYTE * file.size, MOST_SECONDS)
     nbytes = MEMORY + min(MEMORY_RATIO * file.size, MOST_MEMORY)
@@ -90,6 +108,8 @@ class Child:
     """A process, and the socket that it gets its jobs through."""
 
     def __init__(self) -> None:
+        self.prepare: Callable[[], Any] | None = None
+        """Function to call before the first job, and in each process that replaces another."""
         self._start()
 
     def _start(self) -> None:
@@ -100,6 +120,8 @@ class Child:
         """Whether a job is running."""
         self.fresh = True
         """Whether no job has run yet."""
+        self.prepared = False
+        """Whether `prepare` was called."""
         paths = json.dumps([path for path in sys.path if isinstance(path, str)])
         command = [get_executable() or "", "-P", "-c", START, paths]
         self.connection, theirs = Pipe()
@@ -133,19 +155,13 @@ class Child:
             The function exceeds the deadline, or its process ends.
         """
         self.busy, fresh = True, self.fresh
-        with suppress(ConnectionError):
-            states = is_following(), is_filling(), seen_files()
-            job = ChildCall(function, args, seconds, nbytes, *states)
-            self.connection.send((JOB, job))
-        try:
-            kind, value = self._answer()
-        except EndedError:
-            if fork is not None:
-                raise
-            kind, value = ENDED, self.process.wait()
+        if self.prepare is not None and not self.prepared:
+            self._asked(START_SECONDS, nbytes, self.prepare)
+        kind, value = self._asked(seconds, nbytes, function, *args)
         self.busy, self.fresh = kind == ENDED and fork is None, kind != DONE
+        self.prepared = kind == DONE
         if kind == ENDED and value in EXCEEDED:
-            raise EndedError("the deadline was exceeded")
+            raise DeadlineError("the deadline was exceeded")
         if kind == ENDED and not fresh:  # an earlier job may have caused it
             if fork is None:
                 self.end()
@@ -157,6 +173,20 @@ class Child:
         if kind == RAISED:
             raise value
         return value
+
+    def _asked(
+        self, seconds: float, nbytes: int, function: Callable[..., Any], *args: Any
+    ) -> tuple[int, Any]:
+        with suppress(ConnectionError):
+            states = is_following(), is_filling(), seen_files()
+            job = ChildCall(function, args, seconds, nbytes, *states)
+            self.connection.send((JOB, job))
+        try:
+            return self._answer()
+        except EndedError:
+            if fork is not None:
+                raise
+            return ENDED, self.process.wait()
 
     def _answer(self, seconds: float | None = None) -> tuple[int, Any]:
         kind: int = ASKED
@@ -194,13 +224,15 @@ _starting = threading.Lock()
 
 
 @contextmanager
-def apart(*, renewed: bool = False) -> Iterator[Run]:
+def apart(*, renewed: bool = False, prepare: Callable[[], Any] | None = None) -> Iterator[Run]:
     """Borrow a child process for some jobs.
 
     Parameters
     ----------
     renewed : bool
         Whether to discard all state afterwards, such as open files.
+    prepare : callable, optional
+        Function that is called before the first job without a deadline, to import modules.
 
     Yields
     ------
@@ -213,6 +245,7 @@ def apart(*, renewed: bool = False) -> Iterator[Run]:
         No process can be started.
     """
     child = _taken()
+    child.prepare, child.prepared = prepare, False
     try:
         yield child.run
     finally:

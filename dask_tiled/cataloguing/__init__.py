@@ -1,0 +1,1 @@
+"""Folders of files: which datasets they hold, and a catalogue of them."""

@@ -1,0 +1,159 @@
+"""What the headers of a file tell of its pictures, as plain values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dask_tiled.errors import DatasetError, UnknownFormatError
+from dask_tiled.formats.hdf5.apart import reading_here
+from dask_tiled.formats.registry import formats, recognised_by
+from dask_tiled.listing import FAULTS, Contents, list_contents
+from dask_tiled.model.description import Description
+from dask_tiled.model.doubts import as_json
+from dask_tiled.model.mark import json_value
+from dask_tiled.model.paths import is_url, noting_looked
+
+# fmt: off
+OF_ALL_KINDS = frozenset({
+    ".bin", ".dat", ".hdr", ".img", ".map", ".mat", ".raw", ".toml", ".xml",
+})
+# fmt: on
+"""Suffixes that other files have, too: an unrecognised file is not a damaged one."""
+
+
+class PictureHeader(NamedTuple):
+    """A picture of a file, described by JSON values."""
+
+    name: str
+    """Name in a file with several pictures, else empty."""
+    options: dict[str, Any]
+    """Options of ``open_dataset`` that select it."""
+    shape: tuple[int, ...] = ()
+    nav_ndim: int = 0
+    dtype: str = ""
+    nbytes: int = 0
+    axes: tuple[dict[str, Any], ...] = ()
+    instrument: Mapping[str, tuple[Any, str]] = {}
+    """Values and units by vocabulary name."""
+    doubts: tuple[dict[str, str], ...] = ()
+    missing: int = 0
+    """Number of missing frames."""
+    lacking: str = ""
+    """How many frames are there, if it is incomplete."""
+    problem: str = ""
+    """Why it cannot be opened; empty if it can."""
+
+
+class FileHeader(NamedTuple):
+    """What a path holds: pictures, a problem, or neither if it is no dataset."""
+
+    path: str
+    format: str = ""
+    pictures: tuple[PictureHeader, ...] = ()
+    files: frozenset[str] = frozenset()
+    """Files that lead to the pixels, and those that hold them."""
+    pixels: frozenset[str] = frozenset()
+    """Files that hold the pixels; empty for a folder."""
+    looked: frozenset[str] = frozenset()
+    """All files that were looked at."""
+    problem: str = ""
+
+    @property
+    def is_dataset(self) -> bool:
+        """Whether the path is a dataset, perhaps a damaged one."""
+        return bool(self.pictures or self.problem)
+
+
+def prepared() -> int:
+    """Import all formats; return their number."""
+    return len(formats())
+
+
+def read_header(path: str, *, alone: bool = False) -> FileHeader:
+    """Describe the pictures of a file; only headers are read.
+
+    Parameters
+    ----------
+    path : str
+        A file, or a folder that is a dataset.
+    alone : bool
+        Whether the HDF5 library is called in a process of its own.
+    """
+    with noting_looked() as looked, nullcontext() if alone else reading_here():
+        try:
+            contents = list_contents(path, None, {"doubts": "ignore", "missing": "fill"})
+            described = [_described(contents, name) for name in contents.keys]
+        except Exception as error:  # noqa: BLE001 - a plug-in or a library may raise any error
+            return FileHeader(path, looked=frozenset(looked), problem=_problem(path, error))
+    pictures = tuple(picture for picture, _ in described)
+    descs = [] if os.path.isdir(path) else [desc for _, desc in described if desc is not None]
+    files = frozenset(file.path for desc in descs for file in desc.files if not is_url(file.path))
+    pixels = frozenset().union(*map(_pixel_files, descs))
+    form = "" if contents.default is None else contents.default.format
+    return FileHeader(path, form, pictures, files, pixels, frozenset(looked))
+
+
+def _described(contents: Contents, name: str) -> tuple[PictureHeader, Description | None]:
+    key = contents.keys[name]
+    told = {} if key is None else {contents.option: key}
+    shown = "" if key is None else name
+    try:
+        desc = contents.described(name)
+    except FAULTS as error:
+        return PictureHeader(shown, told, problem=_without_path(contents.path, error)), None
+    return _told(shown, told, desc), desc
+
+
+def _pixel_files(desc: Description) -> set[str]:
+    """Return the files that hold pixels: a file may only lead to others."""
+    numbers = np.unique(desc.layout.pieces.column("file")).tolist()
+    return {desc.files[k].path for k in numbers}
+
+
+def _told(name: str, options: dict[str, Any], desc: Description) -> PictureHeader:
+    axes = [{**one.as_json(), "size": n} for one, n in zip(desc.axes, desc.shape, strict=True)]
+    return PictureHeader(
+        name,
+        options,
+        desc.shape,
+        desc.nav_ndim,
+        str(desc.dtype),
+        desc.nbytes,
+        tuple(json_value(axes)),
+        {key: (fact.value, fact.unit) for key, fact in desc.instrument.items()},
+        tuple(json_value(as_json(desc.doubts))),
+        desc.layout.count_missing(),
+        desc.lacking(),
+    )
+
+
+def _problem(path: str, error: Exception) -> str:
+    """Return why a file cannot be opened; empty if it is no dataset, or was removed."""
+    if isinstance(error, FileNotFoundError) and not os.path.lexists(path):
+        return ""
+    suffix = os.path.splitext(path)[1].lower()
+    is_claimed = any(suffix in one.extensions for one in formats().values())
+    if suffix not in OF_ALL_KINDS and is_claimed:
+        return _without_path(path, error)
+    is_none = isinstance(error, UnknownFormatError) or not _is_recognised(path)
+    return "" if is_none else _without_path(path, error)
+
+
+def _is_recognised(path: str) -> bool:
+    """Return whether a format recognises the content of a file, or the file cannot be read."""
+    try:
+        return recognised_by(formats().values(), path, {}) is not None
+    except OSError:
+        return True
+
+
+def _without_path(path: str, error: Exception) -> str:
+    if isinstance(error, DatasetError):
+        return str(error).removeprefix(f"{path}: ")
+    told = error.strerror if isinstance(error, OSError) else str(error)
+    return told or type(error).__name__

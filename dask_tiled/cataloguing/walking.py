@@ -1,0 +1,180 @@
+"""The files below folders, each listed once."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.formats.tools.files import natural_key
+from dask_tiled.model.paths import OF_ZARR, absolute, is_url, with_room
+
+OF_DATASET = frozenset({*OF_ZARR, ".zmetadata"})
+"""Names of files whose folder is a dataset."""
+
+Report = Callable[[str, str], None]
+"""Function that receives a path that cannot be read, and why."""
+
+
+class Stamp(NamedTuple):
+    """Size and time of the last change of a file, or of all files of a folder."""
+
+    nbytes: int
+    mtime_ns: int
+
+
+class FolderFiles(NamedTuple):
+    """Files of a folder that may be datasets, by path; or a folder that is one dataset."""
+
+    folder: str
+    stamps: dict[str, Stamp]
+    others: int = 0
+    """Number of files whose names do not match the pattern."""
+
+
+class FolderWalk:
+    """The folders below some paths, each before the folders in it.
+
+    Links to files and folders below the paths are skipped: these are listed by themselves. No
+    folder is listed twice, whatever links lead to it. Names that begin with a dot are skipped.
+
+    Parameters
+    ----------
+    paths : sequence of path-like
+        Folders and files.
+    pattern : str or sequence of str, optional
+        Patterns of file names, such as ``"*_master.h5"``; by default all.
+    recursive : bool
+        Whether to list the folders in folders.
+    report : callable
+        Function that receives the path and the problem of what cannot be listed.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        pattern: str | Sequence[str] | None,
+        *,
+        recursive: bool,
+        report: Report,
+    ) -> None:
+        self._paths = [absolute(path) for path in paths]
+        for path in filter(is_url, self._paths):
+            hint = "Pass a list of URLs to open_dataset."
+            raise DatasetError("URLs are not catalogued", path=path, hint=hint)
+        self._patterns = None if pattern is None else _listed(pattern)
+        self._recursive, self._report = recursive, report
+        self._roots = [os.path.join(os.path.realpath(path), "") for path in self._paths]
+
+    def __iter__(self) -> Iterator[FolderFiles]:
+        """List the folders, in natural order.
+
+        Raises
+        ------
+        FileNotFoundError
+            A given path does not exist.
+        """
+        self._seen = set[tuple[int, int]]()
+        given: dict[str, dict[str, Stamp]] = {}
+        for path in self._paths:
+            found = os.stat(path)
+            if stat.S_ISDIR(found.st_mode):
+                yield from self._below(path)
+            else:
+                given.setdefault(os.path.dirname(path), {})[path] = _stamp(found)
+        yield from (FolderFiles(folder, stamps) for folder, stamps in given.items())
+
+    def _below(self, root: str) -> Iterator[FolderFiles]:
+        waiting = [root]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                found = os.stat(folder)
+                if (found.st_dev, found.st_ino) in self._seen:
+                    continue
+                self._seen.add((found.st_dev, found.st_ino))
+                entries = _entries(folder)
+            except OSError as error:
+                self._report(folder, error.strerror or str(error))
+                continue
+            if any(entry.name in OF_DATASET for entry in entries):
+                yield FolderFiles(folder, {folder: self._whole(folder)})
+                continue
+            folders, files = self._split(entries)
+            if files:
+                kept = {path: one for path, one in files.items() if self._matches(path)}
+                yield FolderFiles(folder, kept, len(files) - len(kept))
+            if self._recursive:
+                waiting += sorted(folders, key=natural_key, reverse=True)
+
+    def _matches(self, path: str) -> bool:
+        name = os.path.basename(path)
+        patterns = self._patterns
+        return patterns is None or any(fnmatch.fnmatchcase(name, one) for one in patterns)
+
+    def _split(self, entries: Iterable[os.DirEntry[str]]) -> tuple[list[str], dict[str, Stamp]]:
+        """Return the paths of folders, and the stamps of files."""
+        folders, files = [], {}
+        for entry in entries:
+            if entry.name.startswith(".") or (entry.is_symlink() and self._is_known(entry.path)):
+                continue
+            try:
+                if entry.is_dir():
+                    folders.append(entry.path)
+                elif entry.is_file():
+                    files[entry.path] = _stamp(entry.stat())
+                elif entry.is_symlink():
+                    self._report(entry.path, "the link leads nowhere")
+            except FileNotFoundError:
+                continue  # removed meanwhile
+            except OSError as error:
+                self._report(entry.path, error.strerror or str(error))
+        return folders, files
+
+    def _is_known(self, path: str) -> bool:
+        """Return whether a link leads to something below the paths."""
+        target = os.path.realpath(path)
+        below = os.path.join(target, "").startswith(tuple(self._roots))
+        return below and os.path.exists(target)
+
+    def _whole(self, folder: str) -> Stamp:
+        """Return the bytes of all files below a folder, and their latest change."""
+        nbytes, latest, waiting = 0, os.stat(folder).st_mtime_ns, [folder]
+        while waiting:
+            place = waiting.pop()
+            try:
+                entries = _entries(place)
+            except OSError as error:
+                self._report(place, error.strerror or str(error))
+                continue
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                    continue
+                try:
+                    found = _stamp(entry.stat())
+                except OSError:
+                    continue  # removed meanwhile
+                nbytes, latest = nbytes + found.nbytes, max(latest, found.mtime_ns)
+        return Stamp(nbytes, latest)
+
+
+def _listed(pattern: str | Sequence[str]) -> tuple[str, ...]:
+    patterns = (pattern,) if isinstance(pattern, str) else tuple(pattern)
+    if not patterns or not all(isinstance(one, str) and one for one in patterns):
+        expected = 'a pattern of names, such as "*.mib", or a list of patterns'
+        raise DatasetError("invalid pattern", expected=expected, found=repr(pattern))
+    return patterns
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with with_room(partial(os.scandir, folder), folder) as entries:
+        return [*entries]
+
+
+def _stamp(found: os.stat_result) -> Stamp:
+    return Stamp(found.st_size, found.st_mtime_ns)
