@@ -171,15 +171,11 @@ def with_field(head, at, value):
 
 
 NUMBERS = [b"abc", b"", b" ", b"-1", b"0", b"9" * 25, b"1e3", b"0x10", b"3.5", b"\xb2", b"1_0"]
-WRONG_FIELDS = [
-    pytest.param(field, value, id=f"{field}-{value!r}")
-    for field in (1, 2, 3, 4, 5)
-    for value in NUMBERS
-    if field != 1 or not value.isdigit()  # a sequence may begin anywhere
-]
+WRONG_FIELDS = [(2, value) for value in NUMBERS]
+WRONG_FIELDS += [(field, value) for field in (1, 3, 4, 5) for value in (b"abc", b"0")[:field]]
 
 
-@pytest.mark.parametrize(("field", "value"), WRONG_FIELDS)
+@pytest.mark.parametrize(("field", "value"), WRONG_FIELDS, ids=repr)
 def test_invalid_number_in_a_header_raises(tmp_path, field, value):
     path = write_small(tmp_path / "scan.mib")
     data = path.read_bytes()
@@ -200,12 +196,12 @@ def test_unknown_or_incomplete_header_raises(tmp_path, head, match):
 
 
 OTHER_VALUES = [
-    *[(2, value) for value in (b"00385", b"00383", b"00010", b"1048576")],
-    *[(4, value) for value in (b"0007", b"0016", b"1048576")],
-    *[(5, value) for value in (b"0003", b"0005", b"1048576")],
-    *[(6, value) for value in (b"U12", b"R32", b"", b"I16", b"u16", b"\xff\xff")],
-    *[(3, value) for value in (b"02", b"03", b"16")],
-    *[(-2, value) for value in (b"0", b"2", b"13", b"-12", b"twelve", b"9" * 30)],
+    *[(2, value) for value in (b"00385", b"00383", b"1048576")],
+    *[(4, value) for value in (b"0007", b"1048576")],
+    *[(5, value) for value in (b"0003", b"0005")],
+    *[(6, value) for value in (b"U12", b"", b"\xff\xff")],
+    *[(3, value) for value in (b"02", b"16")],
+    *[(-2, value) for value in (b"0", b"13", b"twelve", b"9" * 30)],
 ]
 
 

@@ -59,9 +59,10 @@ def test_axes_and_facts(path):
     np.testing.assert_array_equal(facts["time"], expected)
 
 
-@pytest.mark.parametrize("dtype", ["u1", "u2", "f4"])
-@pytest.mark.parametrize("padding", [0, 12])
-@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "padding", "compressed"),
+    [("u1", 0, False), ("u1", 12, True), ("u2", 12, False), ("f4", 0, True), ("f4", 12, False)],
+)
 def test_storage(tmp_path, dtype, padding, compressed):
     """Types, padded rows and zlib are read; one channel is no axis."""
     frames = counting_frames((4, 3, 6, 5), dtype)

@@ -41,17 +41,16 @@ def path(tmp_path):
     return write_tpx3(tmp_path / "run.tpx3", FOUR)
 
 
-@pytest.mark.parametrize("counts", [FOUR, ONE], ids=["four chips", "one chip"])
 @pytest.mark.parametrize(
-    "options",
+    ("counts", "options"),
     [
-        {},
-        {"start": 40.0},
-        {"start": 20.0, "frame_time": 2.5},
-        {"start": 20.0, "frame_time": 1.0, "heartbeats": False},
-        {"frame_time": 6.0, "heartbeats": False, "per_chunk": 300},
-        {"frame_time": 3.3e-5},
-        {"frame_time": 1e-8},
+        (FOUR, {}),
+        (ONE, {"start": 40.0}),
+        (FOUR, {"start": 20.0, "frame_time": 2.5}),
+        (ONE, {"start": 20.0, "frame_time": 1.0, "heartbeats": False}),
+        (FOUR, {"frame_time": 6.0, "heartbeats": False, "per_chunk": 300}),
+        (ONE, {"frame_time": 3.3e-5}),
+        (FOUR, {"frame_time": 1e-8}),
     ],
     ids=str,
 )
