@@ -203,13 +203,6 @@ def test_pixel_mask_of_an_eiger(eiger):
         read_mask(File.at(os.fspath(path)), facts["pixel_mask"], (64, 47), None)
 
 
-def test_gap_in_an_eiger_series_raises(eiger):
-    path, _ = eiger
-    os.unlink(path.with_name("scan_data_000002.h5"))
-    with pytest.raises(TruncatedFileError, match="data_000002"):
-        describe(path, dataset="entry/data")
-
-
 def test_links_and_the_choice_of_a_dataset(tmp_path):
     """The largest numeric dataset opens, and cycles end; links must lead somewhere."""
     with h5py.File(path := tmp_path / "a.h5", "w") as file:

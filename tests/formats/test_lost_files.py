@@ -265,14 +265,6 @@ def test_a_source_that_is_shorter_than_mapped(tmp_path, nested, short, count):
         np.testing.assert_array_equal(arr[frames], filled[frames])
 
 
-def test_all_sources_of_a_virtual_dataset_are_lost(tmp_path):
-    path, paths = write_virtual(tmp_path)
-    for one in paths:
-        one.unlink()
-    with pytest.raises(TruncatedFileError, match="all files that hold the dataset are missing"):
-        describe(path, missing="fill")
-
-
 def test_a_lost_module_of_a_detector(tmp_path):
     """Its pixels have the fill value; frames are not missing, but files are."""
     layout = h5py.VirtualLayout((4, 12, 8), "u2")

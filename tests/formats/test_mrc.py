@@ -161,25 +161,6 @@ def test_labels(tmp_path):
     assert header["labels"] == ("one label", "another")
 
 
-def test_section_headers_of_serial_em(tmp_path):
-    """All fields: tilts in 0.01 degrees, stage in 1/25 µm, magnification in 100, intensity."""
-    values = [(-6000, 1, 2, 3, 250, -50, 195, 12500), (6000, 4, 5, 6, 25, 75, 200, 25000)]
-    extended = b"".join(struct.pack("<8h", *row) for row in values)
-    frames = counting_frames((2, 5, 7), "i2")
-    options = {"extended": extended, "extended_type": b"SERI"}
-    path = write_mrc(tmp_path / "a.st", frames, **options)
-    write_header(path, struct.pack("<2h", 16, 31), at=128)
-    facts = dask_tiled.frame_facts(dask_tiled.open_dataset(path)).compute()
-    expected = {
-        "tilt_angle": (-60, 60), "piece_x": (1, 4), "piece_y": (2, 5), "piece_z": (3, 6),
-        "stage_x": (10e-6, 1e-6), "stage_y": (-2e-6, 3e-6), "magnification": (19500, 20000),
-        "intensity": (0.5, 1),
-    }  # fmt: skip
-    assert {name: pytest.approx(facts[name].tolist()) for name in expected} == {
-        name: [*numbers] for name, numbers in expected.items()
-    }
-
-
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_byte_order_of_bytes_without_stamp_and_axes(tmp_path, order):
     """Modes and axes of 0 are plausible in both orders; the sizes of one are smaller."""
