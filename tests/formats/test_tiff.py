@@ -683,6 +683,10 @@ def test_circular_chain_raises(tmp_path):
         ({"tag_259": (3, 8), "tag_317": (3, 77)}, DatasetError),
         ({"tag_322": (4, 0), "tag_323": (4, 0)}, CorruptFileError),
         ({"tag_259": (3, 8), "tag_256": (4, 2**31), "tag_279": (4, 36)}, DatasetError),
+        ({"tag_257": (4, 6, 6)}, CorruptFileError),
+        ({"tag_259": (2, 1)}, CorruptFileError),  # text
+        ({"tag_258": (3, 5, 6, 5), "tag_277": (3, 3)}, DatasetError),
+        ({"tag_339": (3, 1, 3), "tag_277": (3, 2)}, DatasetError),
     ],
     ids=repr,
 )
@@ -749,19 +753,48 @@ def test_bilevel_images_of_codecs_are_true_or_false(tmp_path, codec):
     np.testing.assert_array_equal(arr.view("u1"), white.view("u1"))
 
 
-def test_messages_logged_by_tifffile_are_in_the_error(tmp_path, monkeypatch, caplog, capfd):
-    """Nothing is logged while a page is parsed here."""
+@pytest.mark.parametrize(
+    ("text", "bits", "form", "expected"),
+    [
+        ("7", 8, 1, 7),
+        ("-2", 16, 2, -2),
+        ("-9999,5", 32, 3, -9999.5),
+        ("300", 8, 1, 0),
+        ("1e99", 32, 3, 0),
+        ("none", 8, 1, 0),
+    ],
+)
+def test_pixels_that_were_never_written_have_the_value_of_gdal(
+    tmp_path, text, bits, form, expected
+):
+    """Values that are no numbers of the type are ignored."""
+    never = {"tag_273": (4, 0), "tag_279": (4, 0)}
+    told = {"tag_339": (3, form), "tag_42113": (2, *text.encode(), 0)}
+    path = tiny(tmp_path / "a.tif", b"", (3, 4), bits=bits, **never, **told)
+    assert (open_dataset(path).compute() == expected).all()
 
-    def fail(*_):
-        logging.getLogger("tifffile").error("what is wrong")
-        raise ValueError("no page")
 
+def test_values_of_vendors_that_are_damaged(tmp_path, caplog, capfd):
+    """Nothing is logged while they are read here."""
     path = tmp_path / "a.tif"
-    tifffile.imwrite(path, np.zeros((4, 5), "u2"))
-    monkeypatch.setattr(tifffile, "TiffFile", fail)
-    with pytest.raises(CorruptFileError, match=r"no page.*what is wrong"):
-        open_dataset(path)
+    tag = (51123, 2, 8, b"{damaged", True)
+    tifffile.imwrite(path, np.zeros((4, 5), "u2"), metadata=None, extratags=[tag])
+    assert "MicroManagerMetadata" in describe(path).metadata["tiff"]["tags"]
     assert not caplog.records
     assert capfd.readouterr().err == ""
     logging.getLogger("tifffile").error("of others")
     assert [record.message for record in caplog.records] == ["of others"]
+
+
+def test_labels_of_imagej_without_their_reader(tmp_path, monkeypatch):
+    """tifffile may rename its function; the tag is then shown as bytes."""
+    path = tmp_path / "a.tif"
+    frames = counting_frames((3, 8, 9), "u2")
+    told = {"axes": "CYX", "Labels": ["a", "b", "c"]}
+    tifffile.imwrite(path, frames, imagej=True, metadata=told)
+    assert describe(path).axes[0].labels == ("a", "b", "c")
+    monkeypatch.delattr("tifffile.tifffile.imagej_metadata")
+    desc = describe(path)
+    assert desc.axes[0].labels == ()
+    stored = bytes.fromhex(desc.metadata["tiff"]["tags"]["IJMetadata"])
+    assert stored[:4] in {b"IJIJ", b"JIJI"}

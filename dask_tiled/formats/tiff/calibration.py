@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tiff import lsm
-from dask_tiled.formats.tiff.ifd import read_description
+from dask_tiled.formats.tiff.ifd import Ifd
 from dask_tiled.formats.tiff.metamorph import read_stack
 from dask_tiled.formats.tools.files import read_exactly
 from dask_tiled.formats.tools.text import number_in, parse_pairs, parse_xml, plain_tree
@@ -41,8 +40,7 @@ PARTS = "Eos", "ImageFormingSystem"
 class PageFacts(NamedTuple):
     """Metadata of a page."""
 
-    file: tools.File
-    ifd: int  # offset
+    ifd: Ifd
     tags: Mapping[str, Any]
     sizes: Mapping[str, int]  # along y and x
     report: Mapping[str, Any]  # of JEOL SightX, or empty
@@ -85,11 +83,11 @@ def is_jeol(tags: Mapping[str, Any]) -> bool:
     return str(tags.get("Make", "")).strip().startswith("JEOL")
 
 
-def read_report(file: tools.File, ifd: int) -> Mapping[str, Any]:
+def read_report(ifd: Ifd) -> Mapping[str, Any]:
     """Read the XML description of JEOL SightX; empty if unreadable."""
-    text = re.sub(r"[\x00-\x08\x0b-\x1f]", "", read_description(file, ifd))
+    text = re.sub(r"[\x00-\x08\x0b-\x1f]", "", ifd.description)
     with suppress(tools.CorruptFileError):
-        report = plain_tree(parse_xml(text.encode(), file.path))
+        report = plain_tree(parse_xml(text.encode(), ifd.source.file.path))
         if isinstance(report, Mapping):
             return report
     return {}
@@ -151,7 +149,7 @@ def _channels(page: PageFacts, count: str) -> dict[str, tools.Axis]:
 
 def _metamorph(page: PageFacts) -> PageScales | None:
     """Read the pixel sizes, and the positions and wavelengths of the planes of a stack."""
-    stack = read_stack(page.file, page.ifd)
+    stack = read_stack(page.ifd)
     if stack is None:
         return None
     axes = {}
@@ -171,11 +169,12 @@ def _metamorph(page: PageFacts) -> PageScales | None:
 
 
 def _lsm(page: PageFacts) -> PageScales | None:
-    stack = lsm.read_stack(page.file, page.ifd)
-    if stack is None:
+    facts = page.tags.get("CZ_LSMINFO")
+    if not isinstance(facts, Mapping):
         return None
-    steps = {k: ("µm", shifted(step, 6), 0.0) for k, step in stack.steps.items()}
-    return PageScales.of(steps | {"t": ("s", stack.steps["t"], 0.0)})
+    steps = {name: number_in(facts, f"VoxelSize{name.upper()}") for name in "xyz"}  # in m
+    axes = {name: ("µm", shifted(step, 6), 0.0) for name, step in steps.items()}
+    return PageScales.of(axes | {"t": ("s", number_in(facts, "TimeIntervall"), 0.0)})
 
 
 def _digital_micrograph(page: PageFacts) -> PageScales | None:
@@ -247,7 +246,7 @@ def _hamamatsu(page: PageFacts) -> PageScales | None:
         if not units or not place:  # in pixels
             continue
         try:
-            stored = read_exactly(page.file.path, 4 * size, int(place[1]), "a scale")
+            stored = read_exactly(page.ifd.source.file.path, 4 * size, int(place[1]), "a scale")
         except tools.DatasetError:  # another program may have rewritten the file without it
             continue
         points = np.frombuffer(stored, "<f4")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +12,7 @@ from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.pages import Page, Pages
 from dask_tiled.model.indexing import Index
 
-DATE = re.compile(
-    rb"(\d{4})([:/-])(\d\d)\2(\d\d)[ T](\d\d):(\d\d)(?::(\d\d(?:\.\d{1,6})?))?", re.ASCII
-)
+DATE = re.compile(r"(\d{4})([:/-])(\d\d)\2(\d\d)[ T](\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)", re.ASCII)
 
 
 def dates_of(pages: Pages, rows: Index) -> npt.NDArray[np.datetime64]:
@@ -30,20 +29,17 @@ def dates_of(pages: Pages, rows: Index) -> npt.NDArray[np.datetime64]:
 
 
 def _date_of(pages: Pages, row: int) -> np.datetime64:
-    text = (pages.dates or {}).get(row, b"").partition(b"\0")[0].strip()
-    if not text.strip(b"0:/- "):
+    text = (pages.dates or {}).get(row, b"").partition(b"\0")[0].strip().decode("latin1")
+    if not text.strip("0:/- "):
         return np.datetime64("NaT", "us")
     found = DATE.fullmatch(text)
-    if found is not None:
-        year, _, month, day, hour, minute, second = (part.decode() for part in found.groups(b"00"))
-        try:
-            return np.datetime64(f"{year}-{month}-{day}T{hour}:{minute}:{second}", "us")
-        except ValueError:  # no such day
-            pass
+    with suppress(ValueError):  # no such day
+        if found is not None:
+            return np.datetime64(f"{found[1]}-{found[3]}-{found[4]}T{found[5]}", "us")
     raise tools.CorruptFileError(
         "invalid DateTime",
         path=pages.file_of(row).path,
         where=f"the page at byte {pages[row].ifd}",
         expected="YYYY:MM:DD HH:MM:SS",
-        found=tools.printable(text.decode("latin1")),
+        found=tools.printable(text),
     )

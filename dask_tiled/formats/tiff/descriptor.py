@@ -27,6 +27,7 @@ from dask_tiled.formats.tiff.kind import PageLayout
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.formats.tiff.segments import base_shape_of, layout_of
 from dask_tiled.formats.tiff.series import PageSeries, find_series, is_one_frame
+from dask_tiled.formats.tiff.tags import read_tags
 from dask_tiled.formats.tools.choosing import choose_picture
 from dask_tiled.formats.tools.files import lost_before, named_in_a_row
 from dask_tiled.model.doubts import Doubt
@@ -79,11 +80,10 @@ def describe(
     nav, letters, source = _nav_of(shown, lost)
     chain, series, number = found[0]
     row, page = rows[0], chain[series[number].numbers[0]]
-    whole, kind, tags = pages.kind_of(page), pages.kind_of(row), pages.tags(page)
-    sizes = dict(zip(whole.axes, whole.shape, strict=True))
-    file, ifd = pages.file_of(page), pages[page].ifd
-    report = read_report(file, ifd) if is_jeol(tags) else {}
-    told = PageFacts(file, ifd, tags, {name: sizes[name] for name in "yx"}, report)
+    whole, kind, ifd = pages.kind_of(page), pages.kind_of(row), pages.ifd(page)
+    sizes, tags = dict(zip(whole.axes, whole.shape, strict=True)), read_tags(ifd)
+    report = read_report(ifd) if is_jeol(tags) else {}
+    told = PageFacts(ifd, tags, {name: sizes[name] for name in "yx"}, report)
     calibration, told_by = read_calibration(told)
     axes = _axes(letters, calibration.axes, whole, kind)
     facts = {

@@ -10,7 +10,7 @@ import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from struct import Struct
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -25,10 +25,13 @@ Values: TypeAlias = dict[int, tuple[Entry, bytes]]  # entries and their values, 
 
 BLOCK_BYTES = 4096  # bytes read at a time: an IFD with the values next to it
 MOST_ENTRIES = 4096  # maximum number of entries of an IFD
-SIZES = dict(enumerate((1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 2, 8, 8, 8, 8), 1))
+LETTERS = dict(enumerate("BsHIIbshiifdI", 1)) | dict(enumerate("QqQ", 16))
+"""Types of numbers and text by type number, as :mod:`struct` calls them."""
+RATIONALS = {5, 10}  # two numbers each
+SIZES = {kind: struct.calcsize(one) << (kind in RATIONALS) for kind, one in LETTERS.items()}
 """Bytes of a value, by type number."""
-UNSIGNED = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
-"""Types of counts and offsets, as :mod:`struct` calls them."""
+INTEGERS = {k: one for k, one in LETTERS.items() if k not in RATIONALS and one not in "sfd"}
+UNSIGNED = {k: one for k, one in INTEGERS.items() if one.isupper()}  # counts and offsets
 OFFSETS, COUNTS = (324, 273, 513), (325, 279, 514)
 """Tags of segment offsets and segment sizes: tiles, strips, old-style JPEG files."""
 SUB_IFDS = 330  # the tag of pyramid levels
@@ -73,6 +76,12 @@ def size_of(entry: Entry) -> int:
     return SIZES.get(entry[1], 0) * entry[2]
 
 
+def unpack(order: str, kind: int, value: bytes) -> tuple[Any, ...]:
+    """Return the numbers in bytes of one type."""
+    letter = LETTERS[kind]
+    return struct.unpack(f"{order}{len(value) // struct.calcsize(letter)}{letter}", value)
+
+
 class Ifd(NamedTuple):
     """An IFD of an open file: its offset, and its entries by tag."""
 
@@ -96,6 +105,14 @@ class Ifd(NamedTuple):
         long = (entry for entry in self.entries.values() if size_of(entry) > len(entry[3]))
         places = [self.at, source.after(self.at), *map(source.place, long), source.file.size]
         return min((place for place in places if place > at), default=at) - at
+
+    @property
+    def description(self) -> str:
+        """The description of the page; empty if there is none."""
+        entry = self.entries.get(DESCRIPTION)
+        if entry is None or size_of(entry) > MOST_TEXT:
+            return ""
+        return self.source.value(entry).rstrip(b"\0").decode("utf-8", "replace")
 
     def corrupt(self, problem: str, **details: Any) -> CorruptFileError:
         """Return an error about the IFD."""
@@ -149,6 +166,11 @@ class OpenTiff:
     def after(self, at: int) -> int:
         """Return the offset of the next IFD in the chain, or 0."""
         return self._number(self.flavour.word, at + self.flavour.number.size + self._nbytes(at))
+
+    @cached_property
+    def first(self) -> Ifd:
+        """The first IFD."""
+        return self.ifd(next(self.chain()))
 
     def ifd(self, at: int) -> Ifd:
         """Read an IFD."""
@@ -209,20 +231,10 @@ def opened(file: File) -> Iterator[OpenTiff]:
 def find_description(path: str) -> tuple[int, int]:
     """Return offset and length of the first page's description; 0 if it is absent or short."""
     with opened(File.at(path)) as source:
-        entry = source.ifd(next(source.chain())).entries.get(DESCRIPTION)
+        entry = source.first.entries.get(DESCRIPTION)
         if entry is None or size_of(entry) <= len(entry[3]):
             return 0, 0
         return source.place(entry), size_of(entry)
-
-
-def read_description(file: File, ifd: int | None = None) -> str:
-    """Read the description of a page, by default the first; empty if there is none."""
-    with opened(file) as source:
-        entries = source.ifd(next(source.chain()) if ifd is None else ifd).entries
-        entry = entries.get(DESCRIPTION)
-        if entry is None or size_of(entry) > MOST_TEXT:
-            return ""
-        return source.value(entry).rstrip(b"\0").decode("utf-8", "replace")
 
 
 def is_ome_tiff(path: str, head: bytes) -> bool:

@@ -7,57 +7,43 @@ sizes of strips are those of their pixels.
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.formats.tiff.ifd import Ifd, opened
-from dask_tiled.model.files import File
+from dask_tiled.formats.tiff.ifd import Ifd
+from dask_tiled.formats.tiff.tags import read_tags
+from dask_tiled.formats.tools.text import number_in
 from dask_tiled.model.indexing import Index
 
-LSM_INFO = 34412  # the tag of the facts about a file
+LSM_INFO, FACTS = 34412, "CZ_LSMINFO"  # number and name of the tag of the facts about a file
 WRAP = 1 << 32  # bytes after which offsets start again
-TIMES, SCAN_TYPE, POSITIONS = 24, 88, 264
-"""Offsets of facts: the number of times, the type of the scan, numbers of positions and tiles."""
 WITH_TIMES = {2, 3, 4, 5, 6, 7, 9, 10}  # types of scans with an axis of time
+STACKS = {0: "z", 3: "t", 6: "tz", 7: "tz"}
+"""Axes of frames, by the type of a scan."""
 LONGEST = 2
 """Strips packed by LZW have at most this many times the bytes of their pixels."""
 BITS_PER_SAMPLE = 258
 BITS = {8, 12, 16, 32}
 
 
-PLANES = 16  # offset of the number of planes, before channels and times
-VOXEL, INTERVAL = 40, 112  # offsets of the steps along x, y and z in m, and along t in s
-STACKS = {0: "z", 3: "t", 6: "tz", 7: "tz"}
-"""Axes of frames, by the type of a scan."""
+def read_facts(first: Ifd) -> Mapping[str, Any] | None:
+    """Return the facts about a file, given its first page; None if it is not an LSM file."""
+    if LSM_INFO not in first.entries:
+        return None
+    facts = read_tags(first).get(FACTS)
+    return facts if isinstance(facts, Mapping) else {}
 
 
-class LsmStack(NamedTuple):
-    """Axes of the frames: lengths by letter, slowest first, and steps, in m and s."""
-
-    shape: dict[str, int]
-    steps: dict[str, float]
-
-
-def read_stack(file: File, at: int) -> LsmStack | None:
-    """Return the axes that the page at an offset tells; None if it is not of an LSM file."""
-    with opened(file) as source:
-        ifd = source.ifd(at)
-        if LSM_INFO not in ifd.entries:
-            return None
-        found = _facts(ifd)
-    (planes, _, times), (kind,) = (
-        struct.unpack_from("<3i", found, PLANES),
-        struct.unpack_from("<H", found, SCAN_TYPE),
-    )
-    _, places = _counts(ifd)
-    letters = STACKS.get(kind, "")
-    shape = {"p": places, **{k: {"t": times, "z": planes}[k] for k in letters}}
-    steps = dict(zip("xyz", struct.unpack_from("<3d", found, VOXEL), strict=True))
-    steps["t"] = struct.unpack_from("<d", found, INTERVAL)[0]
-    return LsmStack({k: n for k, n in shape.items() if n > 1}, steps)
+def shape_of(facts: Mapping[str, Any]) -> dict[str, int]:
+    """Return the lengths of the axes of frames by letter, slowest first."""
+    letters = STACKS.get(int(number_in(facts, "ScanType", default=-1)), "")
+    sizes = {"t": number_in(facts, "DimensionTime"), "z": number_in(facts, "DimensionZ")}
+    shape = {"p": _counts(facts)[1], **{letter: int(sizes[letter]) for letter in letters}}
+    return {letter: size for letter, size in shape.items() if size > 1}
 
 
 class Strips(NamedTuple):
@@ -118,24 +104,15 @@ def _order(strips: Strips, ifd: Ifd, count: int) -> Index:
     if count % 2:
         return np.arange(count)
     pairs = np.arange(count).reshape(-1, 2)
-    times, positions = _counts(ifd)
+    times, positions = _counts(read_facts(ifd) or {})
     if times > 1 and positions > 1 and len(pairs) % (times * positions) == 0:
         pairs = pairs.reshape(positions, times, -1, 2).swapaxes(0, 1).reshape(-1, 2)
     first = strips.offset[np.searchsorted(strips.page, [0, 1])]
     return (pairs[:, ::-1] if first[0] > first[1] else pairs).ravel()
 
 
-def _counts(ifd: Ifd) -> tuple[int, int]:
+def _counts(facts: Mapping[str, Any]) -> tuple[int, int]:
     """Return the numbers of times and of positions."""
-    found = _facts(ifd)
-    (times,), (kind,) = (
-        struct.unpack_from("<i", found, TIMES),
-        struct.unpack_from("<H", found, SCAN_TYPE),
-    )
-    places = struct.unpack_from("<2i", found, POSITIONS)
-    return (times if kind in WITH_TIMES else 1), max(1, places[0]) * max(1, places[1])
-
-
-def _facts(ifd: Ifd) -> bytes:
-    """Return the facts about a file, with zeros for those that older versions lack."""
-    return ifd.source.value(ifd.entries[LSM_INFO]).ljust(POSITIONS + 8, b"\0")
+    times, *places = (int(number_in(facts, f"Dimension{name}")) for name in ("Time", "P", "M"))
+    timed = number_in(facts, "ScanType") in WITH_TIMES
+    return times if timed else 1, max(1, places[0]) * max(1, places[1])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tiff.ifd import Entry, Ifd, opened
+from dask_tiled.formats.tiff.ifd import Entry, Ifd
 from dask_tiled.model.indexing import Array
 
 UIC1, UIC2, UIC3, UIC4 = UIC_TAGS = 33628, 33629, 33630, 33631
@@ -35,16 +35,14 @@ class MetaMorphStack(NamedTuple):
     wavelengths: tuple[float, ...]  # in nm
 
 
-def read_stack(file: tools.File, at: int) -> MetaMorphStack | None:
-    """Return what a page says about the planes of its stack; None if it has no stack."""
-    with opened(file) as source:
-        ifd = source.ifd(at)
-        told = (ifd.entries.get(tag) for tag in PER_PLANE)
-        entry = next((e for e in told if e and e[1] == PER_PLANE[e[0]][0]), None)
-        if entry is None or not entry[2]:
-            return None
-        planes, axes, letter = entry[2], _steps(ifd), "q"
-        positions, wavelengths = (_table(ifd, tag, planes) for tag in (UIC2, UIC3))
+def read_stack(ifd: Ifd) -> MetaMorphStack | None:
+    """Return the planes of a page's stack; None if it has no stack."""
+    told = (ifd.entries.get(tag) for tag in PER_PLANE)
+    entry = next((e for e in told if e and e[1] == PER_PLANE[e[0]][0]), None)
+    if entry is None or not entry[2]:
+        return None
+    planes, axes, letter = entry[2], _steps(ifd), "q"
+    positions, wavelengths = (_table(ifd, tag, planes) for tag in (UIC2, UIC3))
     if positions is not None:
         times = positions[:, 2] * float(MS_PER_DAY) + positions[:, 3]
         axes["t"] = "s", (times - times[0]) / 1000

@@ -1,7 +1,7 @@
 """Tables of TIFF pages: the kind of every page, and the offsets of its segments.
 
-Pages with equal layout tags are of one kind, also across files. tifffile parses the first page of
-each kind; of the others only offsets are read: parsing takes four times as long.
+Pages with equal layout tags are of one kind, also across files. Their tags are parsed once for each
+kind; of the other pages only offsets are read.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from dask_tiled.formats.tiff.ifd import (
     OFFSETS,
     SUB_IFDS,
     Ifd,
+    OpenTiff,
     opened,
     size_of,
 )
-from dask_tiled.formats.tiff.kind import LAYOUT_TAGS, PageLayout, read_kind, read_tags
+from dask_tiled.formats.tiff.kind import PageLayout, read_kind
 from dask_tiled.formats.tiff.lsm import BITS_PER_SAMPLE, LSM_INFO, Strips, bits_of_two
+from dask_tiled.formats.tiff.pixel_tags import LAYOUT_TAGS
 from dask_tiled.model.indexing import Index
 
 MOST_LAYOUT_BYTES = 1 << 20
@@ -81,9 +83,8 @@ class Pages:
             room = len(self._offsets) + file.size
             if numbers is None:
                 rows = [self._add(source.ifd(at), number, level, room) for at in source.chain()]
-                first = source.ifd(next(source.chain()))
-                if LSM_INFO in first.entries:
-                    self._place_strips(np.array(rows, np.int64), first)
+                if LSM_INFO in source.first.entries:
+                    self._place_strips(np.array(rows, np.int64), source.first)
                 return np.array(rows, np.int64)
             last = max(numbers, default=-1)
             chain = [*islice(source.chain(), last + 1)]
@@ -120,18 +121,18 @@ class Pages:
                     return f"page {number}"
         return f"the page at byte {ifd}"
 
+    def ifd(self, row: int) -> Ifd:
+        """Return the entries of a page; the file is opened again for each value."""
+        file = self.file_of(row)
+        return OpenTiff(file, file.read).ifd(self[row].ifd)
+
     def is_reduced(self, row: int) -> bool:
         """Return whether a page is a smaller version of another one, such as a thumbnail."""
-        with opened(self.file_of(row)) as source, suppress(tools.DatasetError):
-            ifd = source.ifd(self[row].ifd)
+        ifd = self.ifd(row)
+        with suppress(tools.DatasetError):
             values = ifd.small_values((SUBFILE_TYPE,), 4)
-            return any(source.numbers(entry)[0] & 1 for entry, _ in values.values())
+            return any(ifd.source.numbers(entry)[0] & 1 for entry, _ in values.values())
         return False
-
-    def tags(self, row: int) -> dict[str, Any]:
-        """Read the entries of a page as plain values, by name."""
-        with opened(self.file_of(row)) as source:
-            return read_tags(source.ifd(self[row].ifd))
 
     def columns(self, rows: Index) -> Index:
         """Return the fields of pages, as one array per field of :class:`Page`."""
@@ -188,7 +189,7 @@ class Pages:
             most, found = f"at most {MOST_LAYOUT_BYTES} bytes", f"{longest} bytes"
             raise ifd.corrupt("an entry has too many values", expected=most, found=found)
         values = {entry[0]: (entry, source.value(entry)) for entry in telling}
-        bits = bits_of_two(ifd) if LSM_INFO in ifd.entries else None
+        bits = bits_of_two(ifd) if LSM_INFO in source.first.entries else None
         if bits is not None:
             values[BITS_PER_SAMPLE] = values[BITS_PER_SAMPLE][0], bits
         # Entries hold offsets of long values.

@@ -15,7 +15,6 @@ import numpy as np
 from dask_tiled.formats import tools
 from dask_tiled.formats.tiff import lsm
 from dask_tiled.formats.tiff.calibration import IMAGEJ
-from dask_tiled.formats.tiff.ifd import read_description
 from dask_tiled.formats.tiff.kind import PageLayout
 from dask_tiled.formats.tiff.metamorph import MetaMorphStack, read_stack
 from dask_tiled.formats.tiff.pages import Pages
@@ -65,7 +64,7 @@ class PageSeries(NamedTuple):
 
 def find_series(pages: Pages, chain: Index) -> list[PageSeries]:
     """Return the series of a file."""
-    description = _description_of(pages, chain[0])
+    description = pages.ifd(chain[0]).description
     series = None
     if description.startswith(IMAGEJ):
         series = _imagej(pages, chain, description)
@@ -81,10 +80,6 @@ def find_series(pages: Pages, chain: Index) -> list[PageSeries]:
 def is_one_frame(pages: Pages, chain: Index) -> bool:
     """Return whether a file, given all of its pages, can hold only one frame."""
     return len(chain) == 1 and _room(pages, chain[0]) < 2
-
-
-def _description_of(pages: Pages, row: int) -> str:
-    return read_description(pages.file_of(row), pages[row].ifd)
 
 
 def _by_image(pages: Pages, chain: Index) -> list[PageSeries]:
@@ -139,7 +134,7 @@ def _shaped(pages: Pages, chain: Index) -> list[PageSeries] | None:
     at = 0
     while at < len(chain):
         row = chain[at]
-        told = _read_shape(_description_of(pages, row))
+        told = _read_shape(pages.ifd(row).description)
         if told is None:
             return None
         shape, letters, name = told
@@ -160,8 +155,7 @@ def _shaped(pages: Pages, chain: Index) -> list[PageSeries] | None:
 
 def _metamorph(pages: Pages, chain: Index) -> list[PageSeries] | None:
     """Return the planes of a stack of MetaMorph; None for other pages."""
-    ifd = pages[chain[0]].ifd
-    stack = read_stack(pages.file_of(chain[0]), ifd)
+    stack = read_stack(pages.ifd(chain[0]))
     if stack is None or stack.planes < 2:
         return None
     source = "tags 33629 to 33631 of MetaMorph"
@@ -169,8 +163,9 @@ def _metamorph(pages: Pages, chain: Index) -> list[PageSeries] | None:
     kind, start = pages.kind_of(chain[0]), int(pages.segments(chain[:1])[0][0, 0])
     if not isinstance(kind.decoder, tools.Decoder):
         source += ", which do not tell where the planes of a compressed stack lie"
-    if start < ifd:
-        there = max(1, min(there, (ifd - start) // kind.nbytes(kind.full)))
+    before = pages[chain[0]].ifd - start
+    if before > 0:
+        there = max(1, min(there, before // kind.nbytes(kind.full)))
     promised = stack.planes if there < stack.planes else 0
     doubts = _mixed(stack)
     return [PageSeries("", np.arange(1), (there,), stack.letter, source, promised, doubts)]
@@ -188,12 +183,12 @@ def _mixed(stack: MetaMorphStack) -> tuple[Doubt, ...]:
 
 def _lsm(pages: Pages, chain: Index, series: list[PageSeries]) -> list[PageSeries]:
     """Shape the first series of an LSM file, if it has as many frames as the file tells."""
-    stack = lsm.read_stack(pages.file_of(chain[0]), pages[chain[0]].ifd)
+    shape = lsm.shape_of(lsm.read_facts(pages.ifd(chain[0])) or {})
     first, *others = series
-    if stack is None or not stack.shape or math.prod(stack.shape.values()) != len(first.numbers):
+    if not shape or math.prod(shape.values()) != len(first.numbers):
         return series
-    source, letters = "tag 34412 of Zeiss LSM", "".join(stack.shape)
-    return [PageSeries("", first.numbers, tuple(stack.shape.values()), letters, source), *others]
+    source, letters = "tag 34412 of Zeiss LSM", "".join(shape)
+    return [PageSeries("", first.numbers, tuple(shape.values()), letters, source), *others]
 
 
 def _nav(

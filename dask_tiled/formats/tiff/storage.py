@@ -11,14 +11,14 @@ import numpy as np
 from dask_tiled.codecs.chunks import chunk_decoder
 from dask_tiled.codecs.image_codecs import ROWS
 from dask_tiled.formats import tools
+from dask_tiled.formats.tiff import pixel_tags as tag
 from dask_tiled.formats.tiff.ifd import OFFSETS, Ifd
 
 Codec = dict[str, Any]
 
 SOFTWARE, MOST_SOFTWARE = 305, 256
 """Tag of the program that wrote the file, on the first page, and maximum bytes of its name."""
-WHOLE_BYTES = {8, 16, 32, 64, 128}
-OLD_JPEG = 6
+WHOLE_BYTES = {(8,), (16,), (32,), (64,), (128,)}
 LERC = "lerc"
 # fmt: off
 BYTE_CODECS: Mapping[int, str] = {
@@ -40,60 +40,52 @@ PREDICTORS: Mapping[int, tuple[str, int]] = {
 }
 """Predictors by number: name, and distance of the compared pixels."""
 # fmt: on
-YCBCR, RGB, CMYK, GREY, CMYK_OUT = 6, 2, 5, 1, 4
+CMYK, GREY, CMYK_OUT = 5, 1, 4
 """Colours: photometric interpretations of TIFF; the last one is CMYK in imagecodecs."""
 
 
 def decoder_of(
-    ifd: Ifd, page: Any, dtype: np.dtype, axes: str, segment: tuple[int, ...]
+    ifd: Ifd, tags: tag.PixelTags, dtype: np.dtype, segment: tuple[int, ...]
 ) -> tuple[tools.Decoder | tools.BlockDecoder, str]:
-    """Return the decoder of a segment, and why it cannot decode; empty if it can.
+    """Return the decoder of segments of a shape, and why it cannot decode; empty if it can.
 
-    Parameters
-    ----------
-    ifd : Ifd
-    page : TiffPage
-        The page that tifffile reads from it.
-    dtype : numpy.dtype
-        Type of the pixels, in native byte order.
-    axes, segment : str, tuple of int
-        Axes and shape of a stored strip or tile.
+    ``dtype`` is in native byte order.
     """
     order = ifd.source.flavour.order
     stored = np.dtype(dtype.newbyteorder(order).str)  # canonical dtype, equal after pickling
-    compression, predictor = int(page.compression), int(page.predictor)
-    if compression == predictor == page.fillorder == 1 and page.bitspersample in WHOLE_BYTES:
-        return tools.plain(stored), _problem(ifd, page)
-    problem = _problem(ifd, page)
-    codecs = [] if problem else _codecs(ifd, page, axes)
-    called = "tile" if page.is_tiled else "strip"
+    problem = _problem(ifd, tags)
+    is_plain = {*map(tags.__getitem__, (tag.COMPRESSION, tag.PREDICTOR, tag.FILL_ORDER))} == {1}
+    if is_plain and tags.of_samples(tag.BITS) in WHOLE_BYTES:
+        return tools.plain(stored), problem
+    codecs = [] if problem else _codecs(ifd, tags)
+    called = "tile" if tag.TILE_WIDTH in tags else "strip"
     return chunk_decoder(codecs, segment, stored, called=called), problem
 
 
-def _codecs(ifd: Ifd, page: Any, axes: str) -> list[Codec]:
+def _codecs(ifd: Ifd, tags: tag.PixelTags) -> list[Codec]:
     """Return the codec documents of a segment, in encoding order."""
-    compression, reverse = int(page.compression), page.fillorder == 2
-    name = IMAGE_CODECS.get(compression)
+    name = IMAGE_CODECS.get(tags[tag.COMPRESSION])
     if name == "jpeg":
-        return [_codec("imagecodecs_jpeg", **_jpeg(page))]  # JPEG has its own bit order
-    reversed_bits = [_codec("imagecodecs_bitorder")] * reverse
-    axis, bits = axes.index("x") - len(axes), page.bitspersample
-    predictor, distance = PREDICTORS.get(int(page.predictor), ("", 0))
+        return [_codec("imagecodecs_jpeg", **_jpeg(tags))]  # JPEG has its own bit order
+    reversed_bits = [_codec("imagecodecs_bitorder")] * (tags[tag.FILL_ORDER] == 2)
+    axis = tags.axes.index("x") - len(tags.axes)
+    predictor, distance = PREDICTORS.get(tags[tag.PREDICTOR], ("", 0))
     codecs = [_codec(f"imagecodecs_{predictor}", axis=axis, dist=distance)] if predictor else []
     if name is not None:  # only LERC uses the predictor; others ignore the tag
-        return [*(codecs if name == LERC else []), _image(name, page), *reversed_bits]
+        return [*(codecs if name == LERC else []), _image(name, tags), *reversed_bits]
     # The output of this predictor has no byte order.
-    little = ifd.source.flavour.order == "<" or (predictor == "floatpred" and bits in WHOLE_BYTES)
-    apart = {"apart": True} if axis == -2 and bits == 1 and _is_of_tifffile(ifd) else {}
-    codecs.append(_codec(ROWS, axis=axis, bits=bits, endian="little" if little else "big", **apart))
-    packer = BYTE_CODECS[compression]
+    bits = tags.of_samples(tag.BITS)
+    swapped = predictor == "floatpred" and bits in WHOLE_BYTES
+    endian = "little" if swapped or ifd.source.flavour.order == "<" else "big"
+    apart = {"apart": True} if axis == -2 and bits == (1,) and _is_of_tifffile(ifd) else {}
+    codecs.append(_codec(ROWS, axis=axis, bits=bits[0], endian=endian, **apart))
+    packer = BYTE_CODECS[tags[tag.COMPRESSION]]
     return [*codecs, *([_codec(packer)] if packer else []), *reversed_bits]
 
 
 def _is_of_tifffile(ifd: Ifd) -> bool:
     """Return whether tifffile wrote the file; it packs the bits of each sample separately."""
-    first = ifd.source.ifd(next(ifd.source.chain()))
-    values = first.small_values((SOFTWARE,), MOST_SOFTWARE)
+    values = ifd.source.first.small_values((SOFTWARE,), MOST_SOFTWARE)
     return SOFTWARE in values and values[SOFTWARE][1].startswith(b"tifffile")
 
 
@@ -101,48 +93,47 @@ def _codec(name: str, **configuration: Any) -> Codec:
     return {"name": name, "configuration": configuration}
 
 
-def _image(name: str, page: Any) -> Codec:
+def _image(name: str, tags: tag.PixelTags) -> Codec:
     options: Codec = {}
     if name == "webp":
-        options["hasalpha"] = page.planarconfig == 1 and page.samplesperpixel == 4
+        options["hasalpha"] = tags.interleaved and tags[tag.SAMPLES] == 4
     if name.startswith("ccitt"):
-        options["width"] = int(page.tilewidth if page.is_tiled else page.imagewidth)
+        options["width"] = tags.segment[3]
     if name == "ccittfax3":
-        options["t4options"] = int(page.tags.valueof(292, 0))
+        options["t4options"] = tags[tag.FAX_OPTIONS]
     return _codec(f"imagecodecs_{name}", **options)
 
 
-def _jpeg(page: Any) -> Codec:
+def _jpeg(tags: tag.PixelTags) -> Codec:
     """Return JPEG tables, stored and decoded colour space."""
     told: Codec = {}
-    if page.jpegtables is not None:
-        told["tables"] = base64.b64encode(page.jpegtables).decode()
-    if page.planarconfig != 1:
+    if tags.jpeg_tables:
+        told["tables"] = base64.b64encode(tags.jpeg_tables).decode()
+    if not tags.interleaved:
         return told | {"colorspace_data": GREY}
-    if page.extrasamples:
+    if tag.EXTRA_SAMPLES in tags:
         return told
-    if page.photometric == RGB:
-        return told | {"colorspace_jpeg": RGB, "colorspace_data": RGB}
-    out = {YCBCR: RGB, CMYK: CMYK_OUT}.get(int(page.photometric))
+    if tags[tag.PHOTOMETRIC] == tag.RGB:
+        return told | {"colorspace_jpeg": tag.RGB, "colorspace_data": tag.RGB}
+    out = {tag.YCBCR: tag.RGB, CMYK: CMYK_OUT}.get(tags[tag.PHOTOMETRIC])
     return told if out is None else told | {"colorspace_data": out}
 
 
-def _problem(ifd: Ifd, page: Any) -> str:
+def _problem(ifd: Ifd, tags: tag.PixelTags) -> str:
     """Return why the segments of a page cannot be decoded; empty if they can."""
-    compression = int(page.compression)
-    image = IMAGE_CODECS.get(compression)
-    if image is None and compression not in BYTE_CODECS:
-        return f"compression {compression}"
-    if image in (None, LERC) and int(page.predictor) not in PREDICTORS:
-        return f"predictor {int(page.predictor)}"
-    if image is not None:
-        known = compression != OLD_JPEG or _holds_jpeg(ifd)
-        return "" if known else f"old-style JPEG compression ({OLD_JPEG}) is not supported"
-    if page.is_subsampled:
-        return "subsampled colours without JPEG"
-    if isinstance(page.bitspersample, tuple):
-        return f"samples of {page.bitspersample} bits"
-    return "complex integers" if page.sampleformat == 5 else ""
+    compression, predictor = tags[tag.COMPRESSION], tags[tag.PREDICTOR]
+    known, image = compression in BYTE_CODECS, IMAGE_CODECS.get(compression)
+    bits, formats = (", ".join(map(str, tags.of_samples(one))) for one in (tag.BITS, tag.FORMAT))
+    old = compression == tag.OLD_JPEG and not _holds_jpeg(ifd)
+    problems = {
+        f"compression {compression}": not known and image is None,
+        f"predictor {predictor}": (known or image == LERC) and predictor not in PREDICTORS,
+        f"old-style JPEG compression ({tag.OLD_JPEG}) is not supported": old,
+        "subsampled colours without JPEG": known and tags.subsampled,
+        "complex integers": known and formats == str(tag.COMPLEX_INTEGER),
+        f"samples of {bits} bits in format {formats}": tags.dtype is None,
+    }
+    return next((problem for problem, holds in problems.items() if holds), "")
 
 
 def _holds_jpeg(ifd: Ifd) -> bool:
