@@ -20,6 +20,7 @@ import tifffile
 import zarr
 from astropy.io import fits
 from delmic_writer import write_delmic
+from eiger_writer import write_eiger
 from lsm_writer import write_lsm
 from metamorph_writer import write_stk
 from ome_writer import document, image, tiff_data, uuid_of, write_pages, write_set
@@ -238,15 +239,9 @@ def make_scales(folder, stem):
 def make_eiger(folder, stem):
     """Write a master file with links to two data files, as Eiger detectors do."""
     frames = counting_frames((12, 5, 7), "u4")
-    master = folder / f"{stem}_master.h5"
+    options = {"chunks": (1, 5, 7), **hdf5plugin.Bitshuffle()}
+    master = write_eiger(folder, np.split(frames, [7]), stem=stem, **options)
     members = [folder / f"{stem}_data_{k:06}.h5" for k in (1, 2)]
-    with h5py.File(master, "w") as file:
-        for member, part in zip(members, np.split(frames, [7]), strict=True):
-            with h5py.File(member, "w") as other:
-                options = hdf5plugin.Bitshuffle()
-                other.create_dataset("entry/data/data", data=part, chunks=(1, 5, 7), **options)
-            link = h5py.ExternalLink(member.name, "entry/data/data")
-            file[f"entry/data/data_{member.stem[-6:]}"] = link
     return Sample({"path": master}, frames, [*members, master], counted=False, links=master)
 
 

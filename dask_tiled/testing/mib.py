@@ -16,6 +16,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dask_tiled.model.indexing import Array
 from dask_tiled.testing.frames import Frames, StrPath, alike
 from dask_tiled.testing.mib_pixels import DEPTHS, encode_frame, stored_shape
@@ -44,6 +46,7 @@ class Camera:
     header_size: int = 0
     dacs: bool = True
     first_sequence: int = 1
+    times: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         if self.kind not in DEPTHS:
@@ -74,13 +77,17 @@ class Camera:
             f"{_EXPOSURE.total_seconds():.6f},{counter},0,0",
             *settings,
             "MQ1A",
-            time.isoformat("T", "microseconds") + "000Z",
+            f"{np.datetime64(_START, 'ns') + self._time(index)}Z",
             f"{_EXPOSURE.microseconds * 1000}ns,{self.depth},",
         ]
         text, size = ",".join(fields).encode("ascii"), self.header_size
         if not len(text) < size < 100_000:
             raise ValueError(f"header_size: expected {len(text) + 1} to 99999 bytes, found {size}")
         return text.ljust(size, b"\0")
+
+    def _time(self, index: int) -> np.timedelta64:
+        step = _EXPOSURE // timedelta(microseconds=1)
+        return np.timedelta64(self.times[index] if self.times else 1000 * step * index, "ns")
 
     def hdr(self, nav_shape: tuple[int, ...], *, scan_keys: bool) -> bytes:
         """Return the contents of a `.hdr` file: lines of key and value, padded with spaces."""
@@ -137,6 +144,7 @@ def write_mib(
     hdr: bool = True,
     nav_shape: Sequence[int] | None = None,
     scan_keys: bool = False,
+    times: Sequence[int] = (),
 ) -> Path:
     """Write integer frames to a Merlin `.mib` file with its `.hdr` file.
 
@@ -167,9 +175,11 @@ def write_mib(
         pixel.
     scan_keys
         Whether the `.hdr` file holds "ScanX" and "ScanY".
+    times
+        Times of the frames in ns, by default steps of 1 ms. Only the time in UTC has these steps.
     """
     path = Path(path)
-    sizes = (header_size or 0, dacs, first_sequence)
+    sizes = (header_size or 0, dacs, first_sequence, times)
     camera = Camera(kind, depth or 0, quad, layout or "", *sizes)
     scan = (path.with_suffix(".hdr") if hdr else None, nav_shape)
     return _write(camera, [path], frames, None, *scan, scan_keys=scan_keys)[0]

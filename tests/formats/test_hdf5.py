@@ -9,6 +9,7 @@ import warnings
 import numpy as np
 import pytest
 from checks import refused, write_hdf5
+from eiger_writer import write_eiger
 from manifest import by_file, manifest
 
 from dask_tiled import (
@@ -109,17 +110,10 @@ def test_emd_written_by_ncempy(tmp_path):
 
 
 def write_master(folder, parts, links):
-    """Write the parts of a series as Eiger detectors do, and a master with a number of links."""
+    """Write a master whose files have a packed chunk for each frame."""
     hdf5plugin = pytest.importorskip("hdf5plugin", reason="hdf5plugin is not installed")
-    names = [f"data_{k:06d}" for k in range(1, links + 1)]
-    for name, part in zip(names, parts, strict=False):
-        options = {"chunks": (1, *part.shape[1:]), **hdf5plugin.Bitshuffle()}
-        with h5py.File(folder / f"scan_{name}.h5", "w") as file:
-            file.create_dataset("entry/data/data", data=part, **options)
-    with h5py.File(path := folder / "scan_master.h5", "w") as file:
-        for name in names:
-            file[f"entry/data/{name}"] = h5py.ExternalLink(f"scan_{name}.h5", "/entry/data/data")
-    return path
+    options = {"chunks": (1, *parts[0].shape[1:]), **hdf5plugin.Bitshuffle()}
+    return write_eiger(folder, parts, links=links, **options)
 
 
 @pytest.fixture

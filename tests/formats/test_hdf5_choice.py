@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from checks import write_hdf5
+from eiger_writer import write_eiger
 from manifest import by_file, manifest
 
 from dask_tiled import (
@@ -308,11 +309,8 @@ def impatient(monkeypatch):
 @pytest.mark.parametrize("beside", [{"flatfield": FLAT, "pixel_mask": MASK}, {}])
 def test_links_that_lead_nowhere_come_before_the_largest_array(tmp_path, beside, options):
     """A master without its data files does not open its flatfield."""
-    path = tmp_path / "scan_master.h5"
-    with h5py.File(path, "w") as file:
-        for k in (1, 2):
-            link = h5py.ExternalLink(f"scan_data_{k:06d}.h5", "/entry/data/data")
-            file[f"entry/data/data_{k:06d}"] = link
+    path = write_eiger(tmp_path, (), links=2)
+    with h5py.File(path, "r+") as file:
         for name, pixels in beside.items():
             file[f"entry/instrument/detector/{name}"] = pixels
     with pytest.raises(TruncatedFileError, match=r"data_000001; found scan_data_000001\.h5"):
@@ -459,10 +457,8 @@ def test_a_lost_signal_without_a_link_leaves_the_others(tmp_path):
 @pytest.mark.parametrize("attempts", [1, 3])
 def test_following_waits_for_files_that_are_named(tmp_path, monkeypatch, attempts):
     """The data file lands after some attempts to open the master."""
-    path, waits = tmp_path / "scan_master.h5", []
-    with h5py.File(path, "w") as file:
-        link = h5py.ExternalLink("scan_data_000001.h5", "/entry/data/data")
-        file["entry/data/data_000001"] = link
+    path, waits = write_eiger(tmp_path, (), links=1), []
+    with h5py.File(path, "r+") as file:
         file["entry/instrument/detector/flatfield"] = FLAT
 
     def land(seconds):

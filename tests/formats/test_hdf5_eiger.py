@@ -5,6 +5,7 @@ import re
 import h5py
 import numpy as np
 import pytest
+from eiger_writer import write_eiger
 
 from dask_tiled import DatasetError, DoubtWarning, describe, open_dataset
 
@@ -26,16 +27,9 @@ def add_detector(entry):
 
 def write_parts(folder, parts, **options):
     """Write a master with linked parts, as masters before 2024 are."""
-    path = folder / "scan_master.h5"
-    with h5py.File(path, "w") as master:
-        detector = add_detector(master.create_group("entry"))
-        detector["flatfield"] = np.ones((99, 99), "f4")
-        for k, pixels in enumerate(parts, 1):
-            name = f"scan_data_{k:06d}.h5"
-            with h5py.File(folder / name, "w") as part:
-                part.create_dataset("entry/data/data", data=pixels, **options)
-            link = h5py.ExternalLink(name, "/entry/data/data")
-            master[f"entry/data/data_{k:06d}"] = link
+    path = write_eiger(folder, parts, **options)
+    with h5py.File(path, "a") as master:
+        add_detector(master["entry"])["flatfield"] = np.ones((99, 99), "f4")
     return path
 
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from checks import write_hdf5
+from eiger_writer import write_eiger
 
 from dask_tiled import describe
 from dask_tiled.formats.hdf5 import attributes as hdf5_attributes
@@ -164,11 +164,8 @@ def test_circular_groups(tmp_path):
 @pytest.fixture
 def master(tmp_path):
     """Write an Arina master with 12 frames in two files."""
-    for k, part in enumerate(np.split(FRAMES, [7]), 1):
-        write_hdf5(tmp_path / f"s_data_{k:06d}.h5", lambda file, part=part: file.update(d=part))
-    with h5py.File(path := tmp_path / "s_master.h5", "w") as file:
-        for k in (1, 2):
-            file[f"entry/data/data_{k:06d}"] = h5py.ExternalLink(f"s_data_{k:06d}.h5", "/d")
+    path = write_eiger(tmp_path, np.split(FRAMES, [7]), stem="s")
+    with h5py.File(path, "r+") as file:
         file["entry/instrument/detector/photon_energy"] = 8000.0
         file["entry/instrument/detector/photon_energy"].attrs["units"] = "eV"
     return path

@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import tifffile
+from eiger_writer import write_eiger
 
 from dask_tiled import (
     CorruptFileError,
@@ -44,34 +45,27 @@ def remove(paths, lost):
     paths[("first", "middle", "last").index(lost)].unlink()
 
 
-def write_parts(folder):
-    """Write four frames into each of three files of HDF5."""
-    paths = [folder / f"s_data_{k:06d}.h5" for k in (1, 2, 3)]
-    for path, part in zip(paths, np.split(FRAMES, 3), strict=True):
-        with h5py.File(path, "w") as file:
-            file["entry/data/data"] = part
-    return paths
-
-
 def write_master(folder, *, numbered=False, **announced):
-    """Write the parts of a master, their numbers, and what the master announces."""
-    paths = write_parts(folder)
-    with h5py.File(folder / "s_master.h5", "w") as file:
-        for k, path in enumerate(paths, 1):
-            link = h5py.ExternalLink(path.name, "entry/data/data")
-            file[f"entry/data/data_{k:06d}"] = link
+    """Write a master of three files of four frames, and what the master announces."""
+    path, paths = write_eiger(folder, np.split(FRAMES, 3), stem="s"), parts_in(folder)
+    with h5py.File(path, "r+") as file:
         for name, value in announced.items():
             file[f"entry/instrument/detector/detectorSpecific/{name}"] = value
-    for k, path in enumerate(paths if numbered else ()):
-        with h5py.File(path, "r+") as file:
+    for k, one in enumerate(paths if numbered else ()):
+        with h5py.File(one, "r+") as file:
             attributes = file["entry/data/data"].attrs
             attributes["image_nr_low"], attributes["image_nr_high"] = 4 * k + 1, 4 * k + 4
-    return folder / "s_master.h5", paths
+    return path, paths
+
+
+def parts_in(folder):
+    return [folder / f"s_data_{k:06d}.h5" for k in (1, 2, 3)]
 
 
 def write_virtual(folder, *, fill=7):
     """Write a virtual dataset of three sources."""
-    paths = write_parts(folder)
+    write_eiger(folder, np.split(FRAMES, 3), stem="s")
+    paths = parts_in(folder)
     layout = h5py.VirtualLayout(FRAMES.shape, FRAMES.dtype)
     for k, path in enumerate(paths):
         source = h5py.VirtualSource(path.name, "entry/data/data", (4, 6, 8), FRAMES.dtype)

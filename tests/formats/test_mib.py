@@ -242,18 +242,6 @@ def test_invalid_numbers_in_a_hdr_file(tmp_path, value):
 # Scans inferred from the times of frames
 
 
-def write_times(path, times):
-    """Write times into the headers of frames, in ns after a fixed time."""
-    content = bytearray(path.read_bytes())
-    record = len(content) // len(times)  # of one file
-    for k, time in enumerate(times):
-        at = content.index(b"MQ1A,", k * record) + 5
-        stamp = np.datetime64("2021-05-07T16:51:10.905800928", "ns") + np.timedelta64(time, "ns")
-        content[at : at + 29] = str(stamp).encode()
-    path.write_bytes(content)
-    return path
-
-
 def scan_times(rows, line):
     steps = np.full((rows, line), 102_000_000)
     steps[:, -1] += 20_820  # as in a capture with a trigger for each frame
@@ -265,9 +253,10 @@ def test_scan_from_the_times_of_frames(tmp_path, kind, hdr):
     """Lines are inferred without a .hdr file, or if it counts frames or triggers only."""
     frames = counting_frames((12, 8, 64), "u2", bits=6)
     path = tmp_path / "a.mib"
-    write_mib(path, frames, kind=kind, hdr=hdr is not None, nav_shape=hdr)
+    options = {"kind": kind, "hdr": hdr is not None, "nav_shape": hdr}
+    write_mib(path, frames, **options)
     assert describe(path).nav_shape == (12,)
-    write_times(path, scan_times(3, 4))
+    write_mib(path, frames, **options, times=scan_times(3, 4))
     desc = describe(path)
     assert desc.nav_shape == (3, 4)
     assert desc.dims == ("scan_y", "scan_x", "y", "x")
@@ -279,8 +268,7 @@ def test_scan_from_the_times_of_frames(tmp_path, kind, hdr):
 
 def test_scan_in_the_hdr_file_is_not_inferred(tmp_path):
     frames = counting_frames((12, 8, 8), "u2")
-    path = write_mib(tmp_path / "a.mib", frames, nav_shape=(2, 6))
-    write_times(path, scan_times(3, 4))
+    path = write_mib(tmp_path / "a.mib", frames, nav_shape=(2, 6), times=scan_times(3, 4))
     desc = describe(path)
     assert desc.nav_shape == (2, 6)
     assert desc.metadata["mib"]["nav_shape_from"].endswith(".hdr")
@@ -288,8 +276,7 @@ def test_scan_in_the_hdr_file_is_not_inferred(tmp_path):
 
 def test_damaged_times_are_ignored(tmp_path):
     frames = counting_frames((12, 8, 8), "u2")
-    path = write_mib(tmp_path / "a.mib", frames, hdr=False)
-    write_times(path, scan_times(3, 4))
+    path = write_mib(tmp_path / "a.mib", frames, hdr=False, times=scan_times(3, 4))
     content = path.read_bytes()
     for wrong in (b"MQ1A,\0\0\0\0", b"MQ1A,021-", b"MQ1A,2021-99-07", b"MQ1A,2021-05-07T16:51:1x"):
         at = content.rindex(b"MQ1A,")

@@ -15,17 +15,6 @@ pytestmark = [
 ]
 
 ROWS, LINE = 5, 6
-TIME = re.compile(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}")
-
-
-def with_times(path, times):
-    """Replace the times of the frames, in ns."""
-    data = path.read_bytes()
-    for place, time in zip((m.start() for m in TIME.finditer(data)), times, strict=True):
-        text = f"2026-01-01T00:00:{time // 10**9:02d}.{time % 10**9:09d}".encode()
-        data = data[:place] + text + data[place + len(text) :]
-    path.write_bytes(data)
-    return path
 
 
 def times_of(lengths):
@@ -40,8 +29,8 @@ def write(folder, lengths, *, hdr=(ROWS, LINE), dark=(), times=True, kind="U16")
     frames = counting_frames((count, 8, 16), "uint16", bits=12) % 1000 + 900
     frames[list(dark)] = 0
     options = {"nav_shape": hdr, "scan_keys": True} if hdr else {"hdr": False}
-    path = write_mib(folder / "scan.mib", frames, kind=kind, **options)
-    return (with_times(path, times_of(lengths)) if times else path), frames
+    options["times"] = times_of(lengths) if times else ()
+    return write_mib(folder / "scan.mib", frames, kind=kind, **options), frames
 
 
 SURPLUS = {

@@ -40,15 +40,8 @@ def no_scan(folder):
 
 
 def fly_backs(folder):
-    path = no_scan(folder)
-    data, start = path.read_bytes(), "2026-01-01T00:00:00."
     times = np.arange(12) * 1_000_000 + np.arange(12) // 4 * 5_000_000
-    found = [m.start() for m in re.finditer(rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}", data)]
-    for place, time in zip(found, times, strict=True):
-        text = f"{start}{time:09d}".encode()
-        data = data[:place] + text + data[place + len(text) :]
-    path.write_bytes(data)
-    return path
+    return write_mib(folder / "scan.mib", FRAMES, hdr=False, times=times.tolist())
 
 
 def lost_file(folder):
