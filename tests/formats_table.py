@@ -740,7 +740,11 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "edf general block": partial(make_edf, order=">", general={"Title": "scan"}, gap=5),
     "fits tiles": partial(make_fits_tiles, dtype="u2", compression_type="RICE_1"),
     "fits dithered tiles": partial(
-        make_fits_tiles, dtype="f4", compression_type="GZIP_2", quantize_method=2
+        make_fits_tiles,
+        dtype="f4",
+        compression_type="GZIP_2",
+        quantize_method=2,
+        dither_seed=1,  # by default astropy's is that of the clock
     ),
     "fits": partial(make_fits, dtype="f4"),
     "fits unsigned": partial(make_fits, dtype="u2", shape=(12, 5, 7), before=[None]),

@@ -22,21 +22,32 @@ MOST_BEFORE = 1 << 28
 """Maximum number of bytes decompressed before pixels at the end of a file."""
 
 
-def is_compressed(head: bytes) -> bool:
-    """Return whether a file that begins with ``head`` is compressed as a whole."""
+def is_compressed(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is compressed as a whole."""
+    return _is_packed(read_head(path, 8))
+
+
+def _is_packed(head: bytes) -> bool:
     return stream_codec(head)["name"] != ZLIB
 
 
-def read_start(path: str | os.PathLike[str], nbytes: int) -> bytes:
+def read_start(path: str | os.PathLike[str], nbytes: int, head: bytes | None = None) -> bytes:
     """Read the first bytes of a file's content, decompressed if needed; fewer if it ends.
+
+    Parameters
+    ----------
+    path : path-like
+    nbytes : int
+    head : bytes, optional
+        First bytes of the file, if known. They are returned if the file is not compressed.
 
     Raises
     ------
     CorruptFileError
         It cannot be decompressed.
     """
-    head = read_head(path, nbytes)
-    if not is_compressed(head):
+    head = read_head(path, nbytes) if head is None else head
+    if not _is_packed(head):
         return head
     with opened(path) as content, _opened(content, stream_codec(head), path) as stream:
         return bytes(stream.read(nbytes))
@@ -63,7 +74,7 @@ def content_reader(path: str | os.PathLike[str]) -> Iterator[Callable[[int, int]
         It cannot be decompressed.
     """
     head = read_head(path, 8)
-    if not is_compressed(head):
+    if not _is_packed(head):
         yield partial(read_head, path)
         return
     with opened(path) as file, _opened(file, stream_codec(head), path) as stream:
@@ -164,8 +175,11 @@ def decode(
     if filled % len(wanted):
         wanted[:] = np.roll(wanted, -filled)
     pixels = pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
-    if moved is None:
-        return pixels
+    return pixels if moved is None else shifted(pixels, moved)
+
+
+def shifted(pixels: Array, moved: str) -> Array:
+    """Return integers of the opposite signedness, shifted by half of their range."""
     unsigned = np.dtype(f"u{pixels.itemsize}")
     return (pixels.view(unsigned) ^ unsigned.type(1 << 8 * pixels.itemsize - 1)).view(moved)
 

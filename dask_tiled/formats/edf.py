@@ -71,7 +71,7 @@ class EdfFrames(NamedTuple):
 
 def sniff(path: str, head: bytes) -> str | None:
     """Check for a brace and a key of the first header."""
-    head = read_start(path, 4096) if is_compressed(head) else head
+    head = read_start(path, 4096, head)
     return None if START.match(head) else "does not begin with a brace and a key Dim_1"
 
 
@@ -119,7 +119,7 @@ def _piece(
     shape, dtype = frame.geometry
     corner, box = (number, *(0,) * len(shape)), (1, *shape)
     strides = (0, *strides_of(shape, dtype.itemsize))
-    packed = is_compressed(tools.read_head(file.path, 8))
+    packed = is_compressed(file.path)
     decoder: tools.Decoder | tools.BlockDecoder = tools.plain(dtype)
     if packed:
         codec = packed_by(file, frame.offset + math.prod(shape) * dtype.itemsize)
@@ -147,7 +147,7 @@ def _frames(number: int, file: tools.File, byte_order: Any) -> EdfFrames:
             at += stored
             if len(found) == 1 and "num_images" in keys and not START.match(read(4096, at)):
                 told = parse_keys(path, keys, {"num_images": whole(tools.POSITIVE)})["num_images"]
-                packed = is_compressed(tools.read_head(path, 8))
+                packed = is_compressed(path)
                 if packed:
                     packed_by(file, at + (told - 1) * stored)
                 there = told if packed else 1 + max(0, file.size - at) // stored

@@ -32,7 +32,7 @@ have to be decompressed."""
 
 def sniff(path: str, head: bytes) -> str | None:
     """Check for a plausible version, sizes and type; there is no magic number."""
-    head = read_start(path, PIXELS) if is_compressed(head) else head
+    head = read_start(path, PIXELS, head)
     if len(head) < PIXELS:
         return "shorter than an MGH header"
     header = tools.parse_fields(head, FIELDS, ">")
@@ -51,7 +51,7 @@ def describe(paths: Sequence[str]) -> tools.Description:
     dtype = np.dtype(DTYPES[header["type"]])
     shape = tuple(header[name] for name in reversed(SIZES))
     end = PIXELS + math.prod(shape) * dtype.itemsize
-    if not is_compressed(tools.read_head(file.path, 8)) and end + 4 <= file.size:
+    if not is_compressed(file.path) and end + 4 <= file.size:
         header |= tools.read_fields(file.path, BEHIND, ">", end)
     steps = *(header["delta"] if header["goodRASFlag"] > 0 else (0.0,) * 3), header.get("TR", 0.0)
     axes = tuple(map(tools.Axis.calibrated, "xyzt", ("mm", "mm", "mm", "ms"), steps))[::-1]

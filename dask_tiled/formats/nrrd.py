@@ -36,6 +36,8 @@ from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.indexing import Array
 
 MAGIC = re.compile(rb"NRRD(0\d\.\d\d|000\d)\s*\n")
+OF_USERS = re.compile(r"^[^:\n]*:=.*$", re.MULTILINE)
+"""Pairs of keys and values that are no fields, whatever their keys."""
 END = rb"\n\r?\n|(?mi:^data ?file:[ \t]*LIST\b.*\n)"
 INTEGERS = {
     "i1": "signed char, int8, int8_t",
@@ -52,6 +54,8 @@ TYPES = {name: dtype for dtype, names in INTEGERS.items() for name in names.spli
 TYPES |= {"float": "f4", "double": "f8"}
 ENCODINGS = {"raw": "raw", **dict.fromkeys(("gz", "gzip", "bz2", "bzip2"), "packed")}
 ENCODINGS |= dict.fromkeys(("ascii", "text", "txt"), "text") | {"hex": "hex"}
+DIGITS = {"hex": 2, "text": 1}
+"""Fewest characters of a byte or a number, by encoding."""
 SPACE = ("domain", "space", "???", "none")
 """Kinds of axes that may be axes of space."""
 NAMES = ("x", "y", "z", "t")
@@ -114,8 +118,9 @@ def describe(
     """
     file = tools.File.only(paths, "nrrd")
     text, end = read_text(file.path, END)
-    pairs = {key: value for key, value in parse_pairs(text, ":").items() if key[:1] != "#"}
-    fields = {"".join(k.lower().split()): v for k, v in pairs.items() if not v.startswith("=")}
+    own = parse_pairs(OF_USERS.sub("", text), ":")
+    pairs = {k: v for k, v in {**parse_pairs(text, ":"), **own}.items() if k[:1] != "#"}
+    fields = {"".join(key.lower().split()): value for key, value in own.items()}
     one_byte = TYPES.get(fields.get("type", "").lower()) in {"i1", "u1"}
     irrelevant = one_byte or ENCODINGS.get(fields.get("encoding", "").lower()) == "text"
     given = given_order(byte_order, file.path)
@@ -135,20 +140,13 @@ def describe(
     if directions:
         facts["directions"] = directions
     options: dict[str, Any] = {"packed": encoding == "packed", "skip": skip, "sig_dims": sig_dims}
-    if encoding == "hex":
+    if encoding in DIGITS:
         parts = [(part, at + skip) for part, at in parts]
-        _check_text(parts, math.prod(shape) * dtype.itemsize, skip, 2)
-        native = dtype.newbyteorder("=")
-        told = (("stored", dtype.str),)
-        options["decoder"] = tools.BlockDecoder(f"{__name__}:decode_hex", native, told)
+        digits, count = DIGITS[encoding], math.prod(shape)
+        _check_text(parts, count * dtype.itemsize if digits == 2 else count, skip, digits)
+        native, told = dtype.newbyteorder("="), (("stored", dtype.str),)
+        options["decoder"] = tools.BlockDecoder(f"{__name__}:decode_{encoding}", native, told)
         dtype = native
-    if encoding == "text":
-        parts = [(part, at + skip) for part, at in parts]
-        _check_text(parts, math.prod(shape), skip, 1)
-        dtype = dtype.newbyteorder("=")
-        options["decoder"] = tools.BlockDecoder(
-            f"{__name__}:decode", dtype, (("dtype", dtype.str),)
-        )
     return tools.describe_volume("nrrd", parts, shape, dtype, axes, facts, **options)
 
 
@@ -182,11 +180,12 @@ def decode_hex(block: Block, fetch: Fetch, *, stored: str) -> Array:
     return pixels.astype(dtype.newbyteorder("="))
 
 
-def decode(block: Block, fetch: Fetch, *, dtype: str) -> Array:
+def decode_text(block: Block, fetch: Fetch, *, stored: str) -> Array:
     """Parse pixels that are stored as text."""
     text = fetch(block.file, block.offset, block.offset + block.nbytes).tobytes()
     line, path = text.translate(ONE_LINE).strip() or b"no", block.file.path
-    expected = f"{math.prod(block.shape)} numbers of type {dtype}"
+    dtype = np.dtype(stored).newbyteorder("=")
+    expected = f"{math.prod(block.shape)} numbers of type {dtype.str}"
     try:
         values = np.loadtxt([line], dtype, comments=None, ndmin=1)
     except ValueError as error:

@@ -237,6 +237,12 @@ def test_names_of_fields_in_any_case_and_key_value_pairs(tmp_path):
     assert dask_tiled.describe(path).metadata["nrrd"]["header"]["units"] == "%"
 
 
+def test_key_value_pairs_named_like_fields(tmp_path):
+    (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME)
+    path.write_bytes(path.read_bytes().replace(b"\n\n", b"\nsizes:=1 1 1\ntype:=float\n\n", 1))
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path), VOLUME)
+
+
 @pytest.mark.parametrize(
     ("dtype", "files", "skip", "comma"),
     [("i1", 0, None, b""), ("u8", 1, None, b""), ("f4", 0, 40, b""), ("f8", 4, None, b",")],

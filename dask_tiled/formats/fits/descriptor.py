@@ -76,7 +76,7 @@ class Hdu(NamedTuple):
 
 def sniff(path: str, head: bytes) -> str | None:
     """Check for the first card."""
-    head = read_start(path, CARD) if is_compressed(head) else head
+    head = read_start(path, CARD, head)
     return None if START.match(head) else "does not begin with 'SIMPLE  = T'"
 
 
@@ -95,14 +95,14 @@ def describe(
         not applied, but is in the metadata.
     """
     file = tools.File.only(paths, "fits")
+    packed_file = is_compressed(file.path)
     with content_reader(file.path) as read:
-        hdus, (number, doubts), are_all = _choose(file, read, dataset)
+        hdus, (number, doubts), are_all = _choose(file, read, dataset, packed_file=packed_file)
     header, values, shape, offset, _ = hdus[number]
     stored = "ZBITPIX" if "ZIMAGE" in header else "BITPIX"
     kind, gain, zero = (values[key] for key in (stored, "BSCALE", "BZERO"))
     moved = MOVED.get((kind, zero)) if gain == 1 else None
     decoder: tools.Decoder | tools.BlockDecoder | None = None
-    packed_file = is_compressed(tools.read_head(file.path, 8))
     if moved and packed_file:
         codec = packed_by(file)
         decoder = unpacker(np.dtype(kind), offset, codec=codec, moved=np.dtype(moved))
@@ -122,7 +122,7 @@ def describe(
         if packed_file:
             problem, hint = "tile-compressed images in a compressed file", "Decompress the file."
             raise tools.DatasetError(problem, path=file.path, where=where, hint=hint)
-        table = Table.of(file.path, header, offset)
+        table = Table.of(file.path, header, shape, offset)
         if table.options["codec"] == "RICE_1":
             require("imagecodecs", "tiff", file.path)
         layout = table.layout(file, np.dtype(moved) if moved else None)
@@ -138,7 +138,7 @@ def describe(
 
 
 def _choose(
-    file: tools.File, read: Read, dataset: int | str | None
+    file: tools.File, read: Read, dataset: int | str | None, *, packed_file: bool
 ) -> tuple[list[Hdu], Chosen, bool]:
     """Read HDUs and select one, by default the first with pixels.
 
@@ -153,7 +153,6 @@ def _choose(
     bool
         Whether these are all HDUs of the file.
     """
-    packed_file = is_compressed(tools.read_head(file.path, 8))
     hdus, sizes, most = list[Hdu](), list[int](), most_listed()
     shown = alike = 0
     are_all, damage = True, ""

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.codecs.limits import check_room
+from dask_tiled.codecs.packed_files import shifted
 from dask_tiled.errors import require
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.header import NUMBER, WORD, Keys, choice, parse_keys, whole
@@ -36,7 +37,7 @@ WIDTHS |= {"P": 8, "Q": 16}
 FORM = re.compile(r"(\d{0,9})([A-Z])([A-Z]?)")
 LENGTH = whole(range(1, 1 << 62))
 KEYS: Keys = {
-    "ZCMPTYPE": choice(CODECS), "ZBITPIX": choice(TYPES), "ZNAXIS": whole(range(1, 1000)),
+    "ZCMPTYPE": choice(CODECS), "ZBITPIX": choice(TYPES),
     "ZQUANTIZ": choice({**METHODS, "NONE": "NO_DITHER"}, "NO_DITHER"),
     "ZDITHER0": whole(range(1, 10001), 1), "TFIELDS": whole(range(1, 1000)),
     "NAXIS1": LENGTH, "NAXIS2": LENGTH, "THEAP": whole(range(1 << 62), 0),
@@ -76,8 +77,8 @@ class Table(NamedTuple):
     options: Mapping[str, Any]  # of the decoder
 
     @classmethod
-    def of(cls, path: str, header: Mapping[str, str], offset: int) -> Table:
-        """Return the table that a header describes."""
+    def of(cls, path: str, header: Mapping[str, str], shape: tuple[int, ...], offset: int) -> Table:
+        """Return the table that a header describes, of an image of this shape."""
         if header.get("ZCMPTYPE") in UNREAD:
             raise tools.DatasetError(
                 "unsupported compression of tiles",
@@ -88,10 +89,7 @@ class Table(NamedTuple):
                 hint="Unpack the file with funpack of CFITSIO, or with astropy.",
             )
         values = parse_keys(path, header, KEYS)
-        ndim, nbytes, rows = values["ZNAXIS"], values["NAXIS1"], values["NAXIS2"]
-        axes = range(ndim, 0, -1)
-        sizes = parse_keys(path, header, {f"ZNAXIS{n}": LENGTH for n in axes})
-        shape = tuple(sizes.values())
+        nbytes, rows, axes = values["NAXIS1"], values["NAXIS2"], range(len(shape), 0, -1)
         usual = {n: shape[-1] if n == 1 else 1 for n in axes}
         lengths = {f"ZTILE{n}": LENGTH._replace(default=usual[n]) for n in axes}
         told = parse_keys(path, header, lengths).values()
@@ -158,7 +156,7 @@ class Table(NamedTuple):
 
 def shape_of(path: str, header: Mapping[str, str]) -> tuple[int, ...]:
     """Return the shape of the image in a table of tiles, in C order."""
-    ndim = parse_keys(path, header, {"ZNAXIS": KEYS["ZNAXIS"]})["ZNAXIS"]
+    ndim = parse_keys(path, header, {"ZNAXIS": whole(range(1, 1000))})["ZNAXIS"]
     keys = {f"ZNAXIS{n}": whole(range(1 << 62)) for n in range(ndim, 0, -1)}
     sizes = tuple(parse_keys(path, header, keys).values())
     return sizes if min(sizes) else ()
@@ -278,10 +276,7 @@ def _pixels(
     native = stored.newbyteorder("=")
     if stored.kind != "f":
         found = values.astype(native)
-        if not tile.moved:
-            return found
-        unsigned = found.view(f"u{native.itemsize}")
-        return (unsigned ^ unsigned.dtype.type(1 << (8 * native.itemsize - 1))).view(tile.moved)
+        return shifted(found, tile.moved) if tile.moved else found
     if name == PARTS[0] and tile.codec == "RICE_1" and "ZSCALE" not in numbers:
         raise ValueError("floats as integers without ZSCALE")
     if name != PARTS[0] or "ZSCALE" not in numbers:

@@ -29,8 +29,7 @@ VOLUME_STACKS = range(401, 631)  # space groups of stacks of volumes
 
 def sniff(path: str, head: bytes) -> str | None:
     """Check for the map identifier, and a plausible header."""
-    if is_compressed(head):
-        head = read_start(path, mrc_header.HEADER_BYTES)
+    head = read_start(path, mrc_header.HEADER_BYTES, head)
     if head[208:211] != b"MAP":
         return "no 'MAP ' at byte 208"
     try:
@@ -116,7 +115,7 @@ def _without_extended(
     size += header.fields["nz"] * header.record.nbytes
     doubts: tuple[Doubt, ...] = ()
     if nbytes is None:
-        absent = told and file.size == size and not is_compressed(tools.read_head(file.path, 8))
+        absent = told and file.size == size and not is_compressed(file.path)
         nbytes = 0 if absent else told
         text = f"the {told} bytes of an extended header (NSYMBT) are assumed to be absent, as the "
         text += "file has the size of a header and all sections"
@@ -130,7 +129,7 @@ def _lay_out(
 ) -> tuple[tools.Layout, tuple[int, ...]]:
     """Lay out the stored sections; those of a compressed file are one block."""
     record, offset, nz = header.record, header.offset, header.fields["nz"]
-    if is_compressed(tools.read_head(file.path, 8)):
+    if is_compressed(file.path):
         shape = (nz,), record.sig_shape
         layout = volume_layout(file, *shape, header.dtype, skip=offset, packed=True)
         return layout, layout.shape
@@ -170,7 +169,7 @@ def _split_volumes(desc: tools.Description, header: mrc_header.MrcHeader) -> too
 def read_headers(desc: tools.Description) -> tools.Headers:
     """Return the extended headers of FEI microscopes and SerialEM, one per section."""
     path, count = desc.files[0].path, desc.layout.n_frames
-    if is_compressed(tools.read_head(path, 8)):
+    if is_compressed(path):
         raise tools.DatasetError("headers in a compressed file are not supported", path=path)
     start = read_start(path, mrc_header.HEADER_BYTES)
     header = mrc_header.header_of(start, path, unfinished=desc.files[0].grows)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.codecs.packed_files import is_compressed, read_start
+from dask_tiled.codecs.packed_files import read_start
 from dask_tiled.formats import tools
 from dask_tiled.formats.nifti.header import (
     HeaderKind,
@@ -104,9 +104,7 @@ PACKED = (".gz", ".bz2", ".xz")
 
 def sniff(path: str, head: bytes) -> str | None:
     """Check for a header in the file, or in the .hdr file beside an .img file."""
-    if is_compressed(head):
-        head = read_start(path, 540)
-    if kind_of(head) is not None or _header_of(path) is not None:
+    if kind_of(read_start(path, 540, head)) is not None or _header_of(path) is not None:
         return None
     return "no NIfTI or Analyze 7.5 header"
 

@@ -91,10 +91,10 @@ class _Builder:
         raise ValueError(f"a document type, {name!r}, is not allowed")
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        # expat omits the first brace of names with namespaces.
-        names = ["{" * ("}" in name) + name for name in (tag, *attributes)]
-        attributes = dict(zip(names[1:], attributes.values(), strict=True))
-        self.within.append((self.tree.start(names[0], attributes), self.count))
+        if "}" in " ".join((tag, *attributes)):  # a namespace, whose first brace expat omits
+            tag, *names = ["{" * ("}" in name) + name for name in (tag, *attributes)]
+            attributes = dict(zip(names, attributes.values(), strict=True))
+        self.within.append((self.tree.start(tag, attributes), self.count))
         self.count += 1 + len(attributes)
         if self.count > self.max_count or len(self.within) > self.max_depth:
             told = f"more than {self.max_count} elements and attributes"

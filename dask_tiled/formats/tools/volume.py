@@ -79,7 +79,7 @@ def describe_volume(
     """
     if packed is None:
         first = parts if isinstance(parts, File) else parts[0][0]
-        packed = is_compressed(read_head(first.path, 8))
+        packed = is_compressed(first.path)
     nav, sig = shape[: max(0, len(shape) - sig_dims)], shape[-sig_dims:]
     options: dict[str, Any] = {"skip": skip, "packed": packed, "exact": exact, "decoder": decoder}
     layout = volume_layout(parts, nav, sig, dtype, **options)
