@@ -62,6 +62,20 @@ def test_default_chunks_and_levels(large, tmp_path):
     np.testing.assert_array_equal(again, IMAGE)
 
 
+def test_chunks_of_long_strips_are_lower(tmp_path):
+    """Shards that hold whole strips have chunks of about 512 rows, so that tasks hold less."""
+    pixels = np.arange(1300 * 9000, dtype="u2").reshape(1300, 9000)
+    tifffile.imwrite(tmp_path / "a.tif", pixels, rowsperstrip=100, compression="zlib")
+    to_zarr(tmp_path / "a.tif", tmp_path / "out.zarr", pyramid=2)
+    group = zarr.open_group(tmp_path / "out.zarr", mode="r")
+    levels = [group[one["path"]] for one in group.attrs["ome"]["multiscales"][0]["datasets"]]
+    assert levels[0].chunks == (600, 1000)
+    assert levels[0].shards == (600, 9000)
+    for level in levels:
+        np.testing.assert_array_equal(level[:], pixels)
+        pixels = halved(pixels)
+
+
 def test_results_and_given_shards(large, tmp_path):
     """Chunks divide shards that are given, or the chunks of tasks that compute results."""
     arr, _ = large

@@ -40,6 +40,11 @@ def cut_frame(
     blocks = [base.size for base in part_bases(desc.layout, bases(desc)[nav:], shard_pixels)]
     chunk = [_length(*one, side) for one in zip(sig, blocks, strict=True)]
     shard = [ceil_div(block, k) * k for block, k in zip(blocks, chunk, strict=True)]
+    for k, block in enumerate(blocks):
+        # The shards of strips are as long as a frame: where they are too large, chunks are lower.
+        lower = ceil_div(side // 2, block) * block
+        if math.prod(shard) > shard_pixels and lower < chunk[k] == shard[k]:
+            chunk[k] = shard[k] = lower
     order = sorted(range(len(sig)), key=lambda k: (-shard[k], sig[k]))
     for left, k in zip(range(len(sig), 0, -1), order, strict=True):
         longest = max(1, shard_pixels) ** (1 / left)
