@@ -142,7 +142,11 @@ def _xml(
         f'<Distance Id="{axis}"><Value>{value!r}</Value></Distance>'
         for axis, value in scaling.items()
     )
-    named = "".join(f'<Channel Id="Channel:{k}" Name="{name}"/>' for k, name in enumerate(channels))
+    exposure = "<ExposureTime>2500000</ExposureTime>"
+    named = "".join(
+        f'<Channel Id="Channel:{k}" Name="{name}">{exposure}</Channel>'
+        for k, name in enumerate(channels)
+    )
     listed = "".join(f'<Scene Index="{k}" Name="{name}"/>' for k, name in scenes.items())
     dimensions = f"<Channels>{named}</Channels><S><Scenes>{listed}</Scenes></S>"
     image = "<AcquisitionDateAndTime>2024-05-06T07:08:09Z</AcquisitionDateAndTime>"

@@ -106,6 +106,7 @@ def test_emd_written_by_ncempy(tmp_path):
         del file
     path = tmp_path / "a.emd"
     np.testing.assert_array_equal(open_dataset(path), DATA)
+    assert describe(path).metadata["hdf5"]["dataset_from"] == "emd_group_type"
     assert calibrations(path) == [(n, "nm", 0.25, -1.0) for n in ("R1", "R2", "y", "x")]
 
 

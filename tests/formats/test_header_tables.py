@@ -15,6 +15,7 @@ from dask_tiled.formats.dm import descriptor as dm
 from dask_tiled.formats.dm import tags as dm_tags
 from dask_tiled.formats.frms6 import descriptor as frms6_frame
 from dask_tiled.formats.frms6 import header as frms6
+from dask_tiled.formats.jeol import entries as jeol
 from dask_tiled.formats.k2is import sectors as k2is
 from dask_tiled.formats.mrc import header as mrc
 from dask_tiled.formats.nd2 import chunks as nd2
@@ -277,6 +278,15 @@ def test_types_of_dm():
         if dtype.names:
             dtype = dtype[["R", "G", "B", "A"]]
         assert np.dtype(dm.DTYPES[code]) == dtype
+
+
+def test_types_of_jeol():
+    theirs = library("rsciio.jeol._api").jTYPE
+    numbers = dict(enumerate(jeol.NUMBERS * 2, 1))
+    assert {code: np.dtype(kind) for code, kind in numbers.items()} == {
+        code: np.dtype(theirs[code]) for code in numbers
+    }
+    assert {code for code, kind in theirs.items() if kind == "c"} == {*jeol.TEXTS, 20}
 
 
 def test_types_of_edf():

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 from checks import instrument_of, nearly
-from kinds import KINDS
 from mrcfile.dtypes import get_ext_header_dtype
 
 import dask_tiled
@@ -15,11 +14,21 @@ from dask_tiled import describe
 from dask_tiled.formats.tools.text import local_time
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.testing import (
+    Tile,
     counting_frames,
+    write_czi,
+    write_direct_electron,
     write_dm,
     write_empad,
     write_fits,
+    write_jeol_list,
+    write_lif,
+    write_mib,
     write_mrc,
+    write_nd2,
+    write_pts,
+    write_ripple,
+    write_ser,
     write_tvips,
 )
 
@@ -293,30 +302,139 @@ def of_mrc(folder):
     yield write_mrc(folder / "a_movie.mrc", FRAMES), facts
 
 
+def of_direct_electron(folder):
+    info = {
+        "Instrument Accelerating Voltage (V)": 300e3, "Instrument Project Magnification": 1000,
+        "Instrument Project Camera Length (centimeters)": 2.5, "Camera Model": "DESim",
+        "Frame Exposure Time (nanoseconds)": 1427500, "Scan - Enable": "Enable",
+        "Scan - Dwell Time (microseconds)": 1464.5, "ADUs Per Electron": 51,
+        "Timestamp (seconds since Epoch)": 1695682755, "Local time": "Mon Sep 25 17:59:15 2023",
+    }  # fmt: skip
+    facts = {
+        "beam_energy": 300e3, "magnification": 1000, "camera_length": 0.025, "detector": "DESim",
+        "exposure_time": 1427.5e-6, "dwell_time": 1464.5e-6, "gain": 51,
+        "date": "2023-09-25T17:59:15-05:00",
+    }  # fmt: skip
+    yield write_direct_electron(folder, FRAMES, info), facts
+
+
+SCOPE = {
+    "Microscope": ("Microscope Tecnai", ""), "Mode": ("TEM uP SA Zoom Image", ""),
+    "High tension": (200, "kV"), "Magnification": (19500, "x"), "Camera length": (0.49, "m"),
+    "Defocus": (-2.5, "um"), "Stage X": (1.5, "um"), "Stage Y": (2, "um"), "Stage Z": (3, "um"),
+    "Stage A": (30, "deg"), "Stage B": (-15, "deg"),
+}  # fmt: skip
+SCOPE_FACTS = {
+    "microscope": "Tecnai", "acquisition_mode": "TEM", "beam_energy": 200e3,
+    "magnification": 19500, "camera_length": 0.49, "defocus": -2.5e-6, "stage_x": 1.5e-6,
+    "stage_y": 2e-6, "stage_z": 3e-6, "tilt_alpha": math.pi / 6, "tilt_beta": -math.pi / 12,
+}  # fmt: skip
+
+
+def of_tia(folder):
+    """Write an image of a camera, a scan, and a spectrum without a high tension."""
+    acquired = [
+        "<CameraNamePath>Orius</CameraNamePath><DwellTimePath>0.0625</DwellTimePath>",
+        "<DwellTimePath>4.8e-05</DwellTimePath>",
+        "<IntegrationTime>0.25</IntegrationTime>",
+    ]
+    facts = [{"detector": "Orius", "exposure_time": 0.0625}, {"dwell_time": 48e-6}]
+    facts.append({"exposure_time": 0.25, "beam_energy": 80e3, "acquisition_mode": "STEM"})
+    text, stem = "JK\0\2", folder / "tia"
+    for number, (inner, expected) in enumerate(zip(acquired, facts, strict=True)):
+        told = SCOPE if number < 2 else {**SCOPE, "Mode": ("STEM nP", ""), "High tension": (1, "")}
+        labels = "".join(
+            f"<Data><Label>{label}</Label><Value>{value}</Value><Unit>{unit}</Unit></Data>"
+            for label, (value, unit) in told.items()
+        )
+        text += f"<ObjectInfo><ExperimentalDescription><Root>{labels}</Root>"
+        text += f"</ExperimentalDescription><AcquireInfo>{inner}</AcquireInfo>"
+        text += "<AcquireDate>Sun Feb 21 17:50:18 2016</AcquireDate><ExperimentalConditions>"
+        text += "<MicroscopeConditions><AcceleratingVoltage>80000</AcceleratingVoltage>"
+        text += "</MicroscopeConditions></ExperimentalConditions></ObjectInfo>"
+        path = write_ser(folder / f"tia_{number + 1}.ser", FRAMES)
+        stem.with_suffix(".emi").write_text(text, "latin1")
+        yield path, SCOPE_FACTS | {"date": "2016-02-21T17:50:18"} | expected
+
+
+def of_light_microscopes(folder):
+    for name, told in (("Axio", "><System>Axio</System>"), ("Z1", ' Name="Z1">')):
+        facts = f"<Instrument><Microscopes><Microscope{told}</Microscope>"
+        facts += "</Microscopes><Objectives><Objective><NominalMagnification>20"
+        facts += "</NominalMagnification></Objective></Objectives><Detectors><Detector "
+        facts += 'Name="Camera"/></Detectors></Instrument>'
+        options = {"facts": facts, "channels": ["a"]}
+        path = write_czi(folder / f"{name}.czi", [Tile({"Y": 0, "X": 0}, FRAMES[0])], **options)
+        expected = {"microscope": name, "magnification": 20, "detector": "Camera"}
+        yield path, expected | {"exposure_time": 2.5e-3, "date": "2024-05-06T07:08:09+00:00"}
+    settings = {"SystemTypeName": "TCS SP8", "Magnification": "63", "ZPosition": "2.5E-6"}
+    settings |= {"StagePosX": "0.01", "StagePosY": "-0.02", "PixelDwellTime": "4.5E-7"}
+    options = {"hardware": settings, "stamps": [132_564_512_000_000_000 + k for k in range(2)]}
+    expected = {
+        "microscope": "TCS SP8", "magnification": 63, "stage_x": 0.01, "stage_y": -0.02,
+        "stage_z": 2.5e-6, "dwell_time": 4.5e-7, "date": "2021-01-30T03:33:20+00:00",
+    }  # fmt: skip
+    yield write_lif(folder / "a.lif", {"a": FRAMES}, "tyx", **options), expected
+    options = {"hardware": {"MicroscopeModel": "DM6"}}
+    yield write_lif(folder / "b.lif", {"a": FRAMES}, "tyx", **options), {"microscope": "DM6"}
+    facts = {"dExposureTime": 12.5, "sCamera": {"pCameraSetting": {"CameraUserName": "Orca"}}}
+    facts["sOptics"] = {
+        "m_sMicroscopeFullName": "Ti2",
+        "pObjectiveSetting": {"dObjectiveMag": 40.0},
+    }
+    expected = {"microscope": "Ti2", "detector": "Orca", "magnification": 40}
+    expected |= {"exposure_time": 0.0125, "date": "2023-02-24T18:00:00+00:00"}
+    yield write_nd2(folder / "a.nd2", FRAMES, "tyx", facts=facts), expected
+
+
+def of_ripple(folder):
+    further = {"beam-energy": 100, "convergence-angle": 1, "collection-angle": 10}
+    facts = {"beam_energy": 100e3, "convergence_angle": 1e-3, "collection_angle": 10e-3}
+    facts["tilt_alpha"] = math.pi / 90
+    for moment, date in (({"time": "10:55:00"}, "2016-08-06T10:55:00"), ({}, "2016-08-06")):
+        told = {**further, "tilt-stage": 2, "date": "2016-08-06", **moment}
+        path, _ = write_ripple(folder / f"{len(moment)}.rpl", FRAMES, further=told)
+        yield path, facts | {"date": date}
+
+
 def write_files(folder):
     """Write files with facts that no real file has; yield each with the expected facts."""
     yield from of_gatan(folder)
     yield from of_mrc(folder)
+    yield from of_direct_electron(folder)
+    yield from of_tia(folder)
+    yield from of_light_microscopes(folder)
+    yield from of_ripple(folder)
+    expected = {"detector": "Merlin Quad", "exposure_time": 1e-3, "gain_setting": "SLGM"}
+    expected |= {"threshold": 2e3, "date": "2020-01-01T12:00:00+00:00"}
+    yield write_mib(folder / "a.mib", FRAMES), expected
+    write_pts(folder / "a.pts", np.zeros((1, 16, 16, 4096), "u2"))
+    expected = {"microscope": "JEM", "detector": "EX", "working_distance": 5.5e-3}
+    expected |= {"beam_energy": 200e3, "magnification": 4000, "dwell_time": 0.5e-3}
+    yield folder / "a.pts", expected
+    yield write_jeol_list(folder / "a.ASW", ["a.pts"]), expected
     xml = write_empad(folder / "b.xml", np.zeros((2, 128, 128), "f4"), nav_shape=(1, 2))
-    measured = "<high_voltage>80000.0</high_voltage><nominal_camera_length>0.369"
-    text = xml.read_text("utf8").replace(
-        "<iom_measurements>", f"<iom_measurements>{measured}</nominal_camera_length>"
-    )
-    xml.write_text(text, "utf8")
-    expected = {"beam_energy": 80e3, "camera_length": 0.369, "exposure_time": 1e-3}
-    yield xml, expected
-    (tvips,) = write_tvips(folder / "c", FRAMES)
-    content = bytearray(tvips.read_bytes())
-    struct.pack_into("<2i", content, 40, 120, 5000)
-    struct.pack_into("<3I", content, 256 + 4, 86_400, 250, 0)
-    struct.pack_into("<I", content, 256 + 24, 1)
-    tvips.write_bytes(content)
-    expected = {
-        "beam_energy": 120e3,
-        "magnification": 5e3,
-        "date": "1970-01-02T00:00:00.250000+00:00",
-    }
-    yield tvips, expected
+    whole = xml.read_text("utf8")
+    for names in (
+        ("high_voltage", "nominal_camera_length"),
+        ("source.get_voltage", "optics.get_cameralength"),
+    ):
+        told = "".join(f"<{one}>{n}</{one}>" for one, n in zip(names, (8e4, 0.369), strict=True))
+        stamp = '<timestamp isoformat="2016-08-27T20:54:33+02:00" timestamp="1472324073"/>'
+        text = whole.replace("<iom_measurements>", f"{stamp}<iom_measurements>{told}")
+        xml = folder / f"{names[0]}.xml"
+        xml.write_text(text, "utf8")
+        expected = {"beam_energy": 80e3, "camera_length": 0.369, "exposure_time": 1e-3}
+        yield xml, expected | {"date": "2016-08-27T20:54:33+02:00"}
+    for mode, name in ((1, "magnification"), (2, "camera_length")):
+        (tvips,) = write_tvips(folder / f"c{mode}", FRAMES)
+        content = bytearray(tvips.read_bytes())
+        struct.pack_into("<2i", content, 40, 120, 5000)
+        struct.pack_into("<3I", content, 256 + 4, 86_400, 250, 0)
+        struct.pack_into("<I", content, 256 + 24, mode)
+        tvips.write_bytes(content)
+        expected = {"beam_energy": 120e3, name: 5e3 if mode == 1 else 5}
+        yield tvips, expected | {"date": "1970-01-02T00:00:00.250000+00:00"}
     cards = {"INSTRUME": "CCD", "EXPTIME": 30.5, "DATE-OBS": "2001-02-03T04:05:06.7"}
     expected = {"detector": "CCD", "exposure_time": 30.5, "date": "2001-02-03T04:05:06.700000"}
     yield write_fits(folder / "d.fits", FRAMES, cards=cards), expected
@@ -357,22 +475,11 @@ NEVER = {"zarr"}
 """Formats whose facts are those of other formats."""
 
 
-def test_every_declared_fact_is_tested(data, tmp_path):
-    """Each declaration of a format matches a real or a written file."""
-    descs = [describe(data / name) for name in FACTS]
-    descs += [describe(path) for path, _ in write_files(tmp_path)]
-    kinds = {"czi": "czi", "lif": "lif", "nd2": "nd2", "bcf": "bcf", "pts": "jeol/Sample"}
-    absent = {name for name, folder in kinds.items() if not (KINDS / folder).is_dir()}
-    for name in kinds.keys() - absent:
-        descs += [describe(path) for path in (KINDS / kinds[name]).rglob(f"*.{name}")]
+def test_every_declared_fact_is_tested(tmp_path, sample_of):
+    """Each declaration of a format matches a written file."""
+    descs = [describe(path) for path, _ in write_files(tmp_path)]
     descs += [
-        describe(path, dataset=dataset)
-        for dataset, ending in (
-            (None, "Sample/*/*.img"),
-            (None, "*.EDS"),
-            ("Sample/00_View000/View000_0000006.pts", "rawdata.ASW"),
-        )
-        for path in (KINDS / "jeol").glob(ending)
+        describe(**sample_of(name).options) for name in ("bcf", "blo", "jeol", "jeol spectrum")
     ]
     formats = dask_tiled.formats()
     unmet = {
@@ -380,7 +487,7 @@ def test_every_declared_fact_is_tested(data, tmp_path):
         for format in formats.values()
         for name, entries in format.instrument.items()
         for entry in entries
-        if format.name not in ELSEWHERE | NEVER | absent
+        if format.name not in ELSEWHERE | NEVER
         and not any(
             Instrument({}, desc.metadata, {name: [entry]})
             for desc in descs

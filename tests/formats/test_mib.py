@@ -126,6 +126,16 @@ def test_other_readers_read_the_written_headers(tmp_path, kind, quad):
     assert reader.parse_timestamps(header) == [f"{facts['time_utc'][0]}Z"]
 
 
+def test_settings_in_a_header(tmp_path):
+    path = write_small(tmp_path / "scan.mib")
+    data = path.read_bytes()
+    for field, value in ((11, b"1"), (12, b"2"), (13, b"3")):
+        data = with_field(data[:384], field, value) + data[384:]
+    path.write_bytes(data)
+    facts = frame_facts(path).compute()[["counter", "colour_mode", "gain_mode"]]
+    assert facts.tolist() == [(1, 2, 3), *[(0, 0, 0)] * 5]
+
+
 # Truncated files, .hdr files, and damaged headers
 
 

@@ -52,7 +52,7 @@ def path(tmp_path):
         (ONE, {"frame_time": 3.3e-5}),
         (FOUR, {"frame_time": 1e-8}),
     ],
-    ids=str,
+    ids=lambda one: str(one) if isinstance(one, dict) else f"{one.shape[-1]} pixels",
 )
 def test_time(tmp_path, counts, options):
     """Hits are out of order, times exceed the range of a hit, frames take seconds or ns."""
