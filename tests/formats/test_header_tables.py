@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dask_tiled.formats import blo, edf, mgh, seq
+from dask_tiled.formats import blo, edf, mgh, nrrd, seq
 from dask_tiled.formats.czi import directory as czi
 from dask_tiled.formats.czi import tiles as czi_tiles
 from dask_tiled.formats.dm import descriptor as dm
@@ -17,6 +17,7 @@ from dask_tiled.formats.frms6 import descriptor as frms6_frame
 from dask_tiled.formats.frms6 import header as frms6
 from dask_tiled.formats.jeol import entries as jeol
 from dask_tiled.formats.k2is import sectors as k2is
+from dask_tiled.formats.lif import descriptor as lif
 from dask_tiled.formats.mrc import header as mrc
 from dask_tiled.formats.nd2 import chunks as nd2
 from dask_tiled.formats.nd2 import descriptor as nd2_loops
@@ -27,6 +28,7 @@ from dask_tiled.formats.tiff import ifd, lsm, metamorph, pixel_tags, storage
 from dask_tiled.formats.tiff import tags as tiff_tags
 from dask_tiled.formats.tools.header import record_dtype
 from dask_tiled.formats.tvips import descriptor as tvips
+from dask_tiled.testing import counting_frames, write_lif
 
 MRC_NAMES = {"nstart": "nxstart", "m": "mx", "mapcrs": "mapc"}
 MRC_NAMES |= {f"label{k}": f"label/{k}" for k in range(10)}
@@ -171,6 +173,7 @@ def test_headers_of_tvips():
     assert np.dtype(theirs.TVIPS_RECORDER_GENERAL_HEADER).itemsize == tvips.HEADER_BYTES
     extra = {"DENS_Power", "TEM_Obj_current", "Scan_x", "Scan_y"}
     compare(tvips.FRAME, theirs.TVIPS_RECORDER_FRAME_HEADER, FRAME_NAMES, extra)
+    assert [at for at, _ in tvips.FRAME.values()] == [*range(0, 76, 4)]
 
 
 @pytest.mark.parametrize("version", ser.VERSIONS)
@@ -296,6 +299,28 @@ def test_types_of_edf():
         assert np.dtype(dtype) == theirs.DATA_TYPES[name], name
     missing = {name for name in theirs.DATA_TYPES.keys() - edf.TYPES.keys() if not name.isupper()}
     assert missing == {"FloatIEEE128", "DoubleIEEE128", "QuadrupleValue"}
+
+
+def test_types_of_nrrd():
+    theirs = library("nrrd.reader")._TYPEMAP_NRRD2NUMPY
+    assert {name: kind for name, kind in theirs.items() if name != "block"} == nrrd.TYPES
+
+
+@pytest.mark.parametrize(("name", "version"), [("a.lif", 1), ("a.lif", 2), ("a.lof", 2)])
+def test_blocks_and_codes_of_lif(tmp_path, name, version):
+    """The numbers of dimensions have letters there."""
+    theirs = library("liffile.liffile")
+    letters = {
+        "emission": "λ", "excitation": "Λ", "rotation": "A", "xt_slice": "N", "t_slice": "Q",
+        "loop": "L",
+    }  # fmt: skip
+    ours = {code: letters.get(name, name.upper()) for code, name in lif.NAMES.items()}
+    assert ours == theirs.DIMENSION_ID
+    assert theirs.CHANNEL_TAG[lif.BLUE] == "Blue"
+    frames = counting_frames((4, 5, 7), "u2")
+    path = write_lif(tmp_path / name, {"cells": frames}, "zyx", version=version)
+    with theirs.LifFile(path) as other:
+        np.testing.assert_array_equal(other.images[0].asarray(), frames)
 
 
 def test_names_and_codes_of_nd2():
