@@ -123,7 +123,7 @@ def describe(
             problem, hint = "tile-compressed images in a compressed file", "Decompress the file."
             raise tools.DatasetError(problem, path=file.path, where=where, hint=hint)
         table = Table.of(file.path, header, shape, offset)
-        if table.options["codec"] == "RICE_1":
+        if table.packing.codec == "RICE_1":
             require("imagecodecs", "tiff", file.path)
         layout = table.layout(file, np.dtype(moved) if moved else None)
         more: dict[str, Any] = {"base_shape": table.base_shape, "scaling": scaling}

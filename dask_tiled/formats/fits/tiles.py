@@ -72,9 +72,7 @@ class Table(NamedTuple):
     tile: tuple[int, ...]
     dtype: np.dtype  # of the pixels as stored
     rows: int
-    nbytes: int  # of a row
-    offset: int
-    options: Mapping[str, Any]  # of the decoder
+    packing: CompressedTile
 
     @classmethod
     def of(cls, path: str, header: Mapping[str, str], shape: tuple[int, ...], offset: int) -> Table:
@@ -106,20 +104,20 @@ class Table(NamedTuple):
         rice = _parameters(path, header)
         dtype = np.dtype(values["ZBITPIX"])
         is_float = dtype.kind == "f"
-        options = {
-            "codec": values["ZCMPTYPE"],
-            "stored": dtype.str,
-            "columns": tuple(one for one in columns if one.name in PARTS + NUMBERS),
-            "heap": offset + (values["THEAP"] or nbytes * rows),
-            "first": offset,
-            "together": rice.get("BLOCKSIZE", 32),
-            "width": rice.get("BYTEPIX", 4),
-            "method": values["ZQUANTIZ"] if is_float else "",
-            "seed": values["ZDITHER0"],
-            "keys": tuple(keys.items()) if is_float else (),
-            "row": nbytes,
-        }
-        return cls(shape, tile, dtype, rows, nbytes, offset, options)
+        packing = CompressedTile(
+            codec=values["ZCMPTYPE"],
+            stored=dtype.str,
+            columns=tuple(one for one in columns if one.name in PARTS + NUMBERS),
+            heap=offset + (values["THEAP"] or nbytes * rows),
+            first=offset,
+            together=rice.get("BLOCKSIZE", 32),
+            width=rice.get("BYTEPIX", 4),
+            method=values["ZQUANTIZ"] if is_float else "",
+            seed=values["ZDITHER0"],
+            keys=tuple(keys.items()) if is_float else (),
+            row=nbytes,
+        )
+        return cls(shape, tile, dtype, rows, packing)
 
     @property
     def base_shape(self) -> tuple[int, ...]:
@@ -128,7 +126,8 @@ class Table(NamedTuple):
 
     def layout(self, file: tools.File, moved: np.dtype | None) -> tools.Layout:
         """Return the layout of the tiles; integers are shown as another type if ``moved``."""
-        end, wanted = self.offset + self.rows * self.nbytes, math.prod(self.tile)
+        first, row = self.packing.first, self.packing.row
+        end, wanted = first + self.rows * row, math.prod(self.tile)
         if end > file.size:
             problem, expected = "the file ends inside the table of tiles", f"{end} bytes"
             found = f"{file.size} bytes"
@@ -137,20 +136,18 @@ class Table(NamedTuple):
             problem, expected = "a file of this size cannot hold a tile", f"{self.tile} pixels"
             raise tools.CorruptFileError(problem, path=file.path, expected=expected)
         native = self.dtype.newbyteorder("=") if moved is None else moved
-        told = {**self.options, "moved": "" if moved is None else moved.str}
-        name = "decode_rice" if told["codec"] == "RICE_1" else "decode"
-        decoder = tools.BlockDecoder(f"{__name__}:{name}", native, tuple(told.items()))
+        told = self.packing._replace(moved="" if moved is None else moved.str)
+        name = "decode_rice" if told.codec == "RICE_1" else "decode"
+        decoder = tools.BlockDecoder(f"{__name__}:{name}", native, tuple(told._asdict().items()))
         grid = [range(0, n, step) for n, step in zip(self.shape, self.tile, strict=True)]
         mesh = np.meshgrid(*map(np.array, grid), indexing="ij")
         start = np.stack([one.ravel() for one in mesh], axis=1)
         shape = np.minimum(self.tile, np.array(self.shape) - start)
-        offset = self.offset + self.nbytes * np.arange(self.rows)
+        offset = first + row * np.arange(self.rows)
         nav, sig = self.shape[:-2], self.shape[-2:]
         if not nav:
             start, shape = (np.insert(one, 0, k, axis=1) for k, one in enumerate((start, shape)))
-        pieces = piece_table(
-            start, shape, offset, np.zeros(start.shape[1], np.int64), nbytes=self.nbytes
-        )
+        pieces = piece_table(start, shape, offset, np.zeros(start.shape[1], np.int64), nbytes=row)
         return tools.Layout([file], nav or (1,), sig, pieces, [decoder]).show(nav)
 
 
@@ -201,16 +198,16 @@ class CompressedTile(NamedTuple):
 
     codec: str
     stored: str  # dtype of the pixels
-    moved: str  # dtype of pixels that FITS stores with an offset; empty for others
     columns: tuple[TableColumn, ...]
     heap: int
     first: int  # offset of the first row
-    row: int  # bytes of a row
     together: int  # integers that Rice packs with one width
     width: int  # bytes of these integers
     method: str
     seed: int
     keys: tuple[tuple[str, float], ...]  # scale, offset and blank value of all tiles
+    row: int  # bytes of a row
+    moved: str = ""  # dtype of pixels that FITS stores with an offset; empty for others
 
 
 def decode(block: Block, fetch: Fetch, **options: Any) -> Array:

@@ -30,7 +30,6 @@ from dask_tiled.model.axes import of_light_microscope
 from dask_tiled.model.colours import of_channels
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.instrument import entries
-from dask_tiled.model.pieces import piece_table
 from dask_tiled.model.together import kept
 
 CHANNEL: Keys = {
@@ -132,13 +131,11 @@ def describe(
     }
     nav = max(0, len(axes) - 2 - samples)
     shape = tuple(one.size for one in axes)
-    start, sizes, offsets = (np.array(column) for column in zip(*boxes, strict=True))
-    lead = np.zeros((len(boxes), 1), np.int64)  # a leading axis of length 1
-    steps = (0, *(one.step for one in axes))
-    table = piece_table(np.hstack([lead, start]), np.hstack([lead + 1, sizes]), offsets, steps)
+    steps = (0, *(one.step for one in axes))  # with a leading axis of length 1
+    pieces = [tools.Piece(0, (0, *box.start), (1, *box.shape), box.offset, steps) for box in boxes]
     grid, decoders = (1, *shape[:nav]), [tools.plain(dtype)]
     layout = tools.Layout(
-        [file], grid, shape[nav:], table, decoders, overlapping=mosaic, partial=mosaic
+        [file], grid, shape[nav:], pieces, decoders, overlapping=mosaic, partial=mosaic
     )
     shown = tuple(of_light_microscope(one.axis) for one in axes)
     desc = tools.Description.of("lif", layout.show(shape[:nav]), {"lif": facts}, shown)
