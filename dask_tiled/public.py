@@ -11,6 +11,8 @@ from dask_tiled.bridges.hyperspy import file_reader, to_hyperspy
 from dask_tiled.bridges.libertem import from_libertem
 from dask_tiled.bridges.xarray import to_xarray
 from dask_tiled.by_hand import from_pieces
+from dask_tiled.cataloguing.catalogue import Catalogue, catalogue
+from dask_tiled.cataloguing.rows import CatalogueRow
 from dask_tiled.checkpoints.run import Progress, run
 from dask_tiled.converting.convert import convert
 from dask_tiled.datasets import open_datasets
@@ -60,16 +62,16 @@ from dask_tiled.volumes import open_volumes
 
 # fmt: off
 __all__ = [
-    "ArrayBlock", "Axis", "Corrections", "CorruptFileError", "DatasetError", "Description",
-    "Doubt", "DoubtError", "DoubtWarning", "Explanation", "Fact", "Format", "ImageField",
-    "Instrument", "Measured", "MissingFileError", "MissingFramesWarning", "OnCluster",
-    "OutsideFolderError", "Piece", "Progress", "RemoteError", "StaleFileError", "TarSamples",
-    "TileInfo", "TiledArray", "TilingError", "TilingRequest", "TilingScheme",
-    "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr", "convert",
-    "describe", "events", "explain", "explore", "file_reader", "find_bad_pixels", "formats",
-    "frame_facts", "from_libertem", "from_pieces", "iter_batches", "iter_blocks", "map_tiles",
-    "negotiate", "open_dataset", "open_datasets", "open_volumes", "reduce_tiles",
-    "register_format", "run", "samples", "scheme_of", "show", "tiles", "to_beton",
-    "to_hyperspy", "to_references", "to_xarray", "to_zarr", "verify_zarr", "virtual",
+    "ArrayBlock", "Axis", "Catalogue", "CatalogueRow", "Corrections", "CorruptFileError",
+    "DatasetError", "Description", "Doubt", "DoubtError", "DoubtWarning", "Explanation", "Fact",
+    "Format", "ImageField", "Instrument", "Measured", "MissingFileError", "MissingFramesWarning",
+    "OnCluster", "OutsideFolderError", "Piece", "Progress", "RemoteError", "StaleFileError",
+    "TarSamples", "TileInfo", "TiledArray", "TilingError", "TilingRequest", "TilingScheme",
+    "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr", "catalogue",
+    "convert", "describe", "events", "explain", "explore", "file_reader", "find_bad_pixels",
+    "formats", "frame_facts", "from_libertem", "from_pieces", "iter_batches", "iter_blocks",
+    "map_tiles", "negotiate", "open_dataset", "open_datasets", "open_volumes", "reduce_tiles",
+    "register_format", "run", "samples", "scheme_of", "show", "tiles", "to_beton", "to_hyperspy",
+    "to_references", "to_xarray", "to_zarr", "verify_zarr", "virtual",
 ]
 # fmt: on

@@ -34,6 +34,7 @@ class Belongings:
 
     def __init__(self, headers: Iterable[FileHeader], claimed: set[str]) -> None:
         left = [one for one in headers if one.path not in claimed]
+        left.sort(key=lambda one: natural_key(one.path))
         self.datasets: dict[str, list[str]] = {}
         self._owner: dict[str, str] = {}
         for alike in _alike(one for one in left if one.pictures):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from dask_tiled.cataloguing.belonging import Belongings
 from dask_tiled.cataloguing.headers import FileHeader, PictureHeader, prepared, read_header
 from dask_tiled.cataloguing.readers import HeaderReaders
+from dask_tiled.cataloguing.store import HeaderStore
 from dask_tiled.cataloguing.walking import FolderFiles, FolderWalk, Stamp
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.hdf5.apart import EndedError
@@ -26,8 +27,6 @@ MOST_READERS = 8
 AHEAD = 8
 """Files that wait for each reader."""
 
-Header = Callable[[str, Stamp], FileHeader]
-
 
 class FoundDataset(NamedTuple):
     """A dataset below a folder.
@@ -39,7 +38,7 @@ class FoundDataset(NamedTuple):
     format : str
         Name of its format; empty if it cannot be read.
     pictures : tuple of PictureHeader
-        Its pictures, each with the options of ``open_dataset`` that select it.
+        Its pictures, each with the options of ``open_dataset`` that it needs.
     files : tuple of str
         All files that belong to it, the path first.
     stamp : Stamp
@@ -69,9 +68,13 @@ class Discovery:
         Whether to search the folders in folders.
     seconds : float
         CPU seconds for the headers of a file; by the clock, they may take ten times as long.
+    store : HeaderStore, optional
+        Headers of an earlier run; those of new and changed files are added.
 
     Attributes
     ----------
+    read : int
+        Number of files whose headers were read, so far.
     others : int
         Number of files that belong to no dataset, so far.
     problems : dict
@@ -85,17 +88,19 @@ class Discovery:
         pattern: str | Sequence[str] | None = None,
         recursive: bool = True,
         seconds: float = SECONDS,
+        store: HeaderStore | None = None,
     ) -> None:
         given = [paths] if isinstance(paths, (str, os.PathLike)) else [*paths]
-        self.others = 0
+        self.others = self.read = 0
         self.problems: dict[str, str] = {}
         report = self.problems.__setitem__
         self._walk = FolderWalk(given, pattern, recursive=recursive, report=report)
-        self._seconds = seconds
+        self._seconds, self._store = seconds, store
 
     def __iter__(self) -> Iterator[FoundDataset]:
         """Find the datasets, folder by folder in natural order."""
-        self.others, self._claimed = 0, set[str]()
+        self.others = self.read = 0
+        self._claimed = set[str]()
         self.problems.clear()
         count = min(processors(), MOST_READERS)
         waiting = deque[_Pending]()
@@ -105,7 +110,8 @@ class Discovery:
         ):
             try:
                 for folder in self._walk:
-                    pending = _Pending(folder, self._claimed)
+                    known = self._store.known(folder) if self._store is not None else {}
+                    pending = _Pending(folder, self._claimed, known)
                     waiting.append(pending)
                     for path in pending.order():
                         pending.begin(threads, partial(_header_of, readers), path)
@@ -125,6 +131,10 @@ class Discovery:
         while waiting and waiting[0].begun and not waiting[0].open:
             pending = waiting.popleft()
             folder = pending.folder
+            new = [one for path, one in pending.headers.items() if path not in pending.known]
+            self.read += len(new)
+            if self._store is not None:
+                self._store.keep(folder, (one for one in new if one.is_lasting))
             found = Belongings(pending.headers.values(), self._claimed)
             self.others += folder.others + found.others
             for path in sorted(found.datasets, key=natural_key):
@@ -138,13 +148,17 @@ class Discovery:
 class _Pending:
     """A folder whose headers are being read."""
 
-    def __init__(self, folder: FolderFiles, claimed: set[str]) -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: FolderFiles, claimed: set[str], known: Mapping[str, FileHeader]
+    ) -> None:
+        self.folder, self.known = folder, known
         self.begun = False
         """Whether the headers of all files are being read."""
         self._claimed, self._parts = claimed, set[str]()
         self._futures: deque[Future[FileHeader | None]] = deque()
-        self.headers: dict[str, FileHeader] = {}
+        self.headers = dict(known)
+        for one in known.values():
+            self._note_parts(one)
 
     @property
     def open(self) -> int:
@@ -154,12 +168,12 @@ class _Pending:
         return len(self._futures)
 
     def order(self) -> list[str]:
-        """Return the files without a number first: these may be masters of the others."""
+        """Return the unknown files, without a number first: these may be masters of the others."""
 
         def key(path: str) -> tuple[object, ...]:
             return NUMBERED.fullmatch(path) is not None, natural_key(path)
 
-        return sorted(self.folder.stamps, key=key)
+        return sorted(self.folder.stamps.keys() - self.known.keys(), key=key)
 
     def begin(
         self, threads: ThreadPoolExecutor, read: Callable[[str], FileHeader], path: str
@@ -171,9 +185,12 @@ class _Pending:
         if path in self._parts or path in self._claimed:
             return None
         found = read(path)
-        # The first file may lead to the same header, and be the better one to open.
-        self._parts.update(sorted(found.pixels, key=natural_key)[1:])
+        self._note_parts(found)
         return found
+
+    def _note_parts(self, header: FileHeader) -> None:
+        """Note the files that need not be read; the first one may be the better one to open."""
+        self._parts.update(sorted(header.pixels, key=natural_key)[1:])
 
     def wait(self) -> None:
         """Collect the header of the next file."""
@@ -190,7 +207,7 @@ def _header_of(readers: HeaderReaders, path: str) -> FileHeader:
             return found
         return read_header(path, alone=True)
     except (EndedError, DatasetError) as error:
-        return FileHeader(path, problem=f"it cannot be read: {error}")
+        return FileHeader(path, problem=f"it cannot be read: {error}", is_lasting=False)
 
 
 def _stamp_of(files: Sequence[str], known: dict[str, Stamp]) -> Stamp:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import DatasetError, UnknownFormatError
+from dask_tiled.errors import (
+    DatasetError,
+    MissingFileError,
+    TruncatedFileError,
+    UnknownFormatError,
+)
 from dask_tiled.formats.hdf5.apart import reading_here
 from dask_tiled.formats.registry import formats, recognised_by
 from dask_tiled.listing import FAULTS, Contents, list_contents
+from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import as_json
 from dask_tiled.model.mark import json_value
@@ -26,13 +33,17 @@ OF_ALL_KINDS = frozenset({
 """Suffixes that other files have, too: an unrecognised file is not a damaged one."""
 
 
+MOST_LABELS = 16
+"""Maximum number of names of positions of an axis."""
+
+
 class PictureHeader(NamedTuple):
     """A picture of a file, described by JSON values."""
 
     name: str
     """Name in a file with several pictures, else empty."""
     options: dict[str, Any]
-    """Options of ``open_dataset`` that select it."""
+    """Options of ``open_dataset`` that it needs."""
     shape: tuple[int, ...] = ()
     nav_ndim: int = 0
     dtype: str = ""
@@ -62,6 +73,8 @@ class FileHeader(NamedTuple):
     looked: frozenset[str] = frozenset()
     """All files that were looked at."""
     problem: str = ""
+    is_lasting: bool = True
+    """Whether the result is the same as long as no file changes."""
 
     @property
     def is_dataset(self) -> bool:
@@ -86,10 +99,12 @@ def read_header(path: str, *, alone: bool = False) -> FileHeader:
     """
     with noting_looked() as looked, nullcontext() if alone else reading_here():
         try:
-            contents = list_contents(path, None, {"doubts": "ignore", "missing": "fill"})
-            described = [_described(contents, name) for name in contents.keys]
+            contents, missing = _contents_of(path)
+            described = [_described(contents, name, missing) for name in contents.keys]
         except Exception as error:  # noqa: BLE001 - a plug-in or a library may raise any error
-            return FileHeader(path, looked=frozenset(looked), problem=_problem(path, error))
+            problem, is_lasting = _problem(path, error), isinstance(error, DatasetError)
+            told: dict[str, Any] = {"problem": problem, "is_lasting": is_lasting}
+            return FileHeader(path, looked=frozenset(looked), **told)
     pictures = tuple(picture for picture, _ in described)
     descs = [] if os.path.isdir(path) else [desc for _, desc in described if desc is not None]
     files = frozenset(file.path for desc in descs for file in desc.files if not is_url(file.path))
@@ -98,9 +113,25 @@ def read_header(path: str, *, alone: bool = False) -> FileHeader:
     return FileHeader(path, form, pictures, files, pixels, frozenset(looked))
 
 
-def _described(contents: Contents, name: str) -> tuple[PictureHeader, Description | None]:
+def _contents_of(path: str) -> tuple[Contents, dict[str, str]]:
+    """List the pictures, also of a truncated file; return the option that it then needs."""
+    quiet: dict[str, Any] = {"doubts": "ignore"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the header has what they tell
+        try:
+            return list_contents(path, None, quiet), {}
+        except (MissingFileError, TruncatedFileError) as error:
+            missing = {"missing": "fill"}
+            with suppress(*FAULTS):
+                return list_contents(path, None, quiet | missing), missing
+            raise error from None
+
+
+def _described(
+    contents: Contents, name: str, missing: dict[str, str]
+) -> tuple[PictureHeader, Description | None]:
     key = contents.keys[name]
-    told = {} if key is None else {contents.option: key}
+    told = missing if key is None else {contents.option: key, **missing}
     shown = "" if key is None else name
     try:
         desc = contents.described(name)
@@ -116,7 +147,7 @@ def _pixel_files(desc: Description) -> set[str]:
 
 
 def _told(name: str, options: dict[str, Any], desc: Description) -> PictureHeader:
-    axes = [{**one.as_json(), "size": n} for one, n in zip(desc.axes, desc.shape, strict=True)]
+    axes = [_axis(*one) for one in zip(desc.axes, desc.shape, strict=True)]
     return PictureHeader(
         name,
         options,
@@ -130,6 +161,18 @@ def _told(name: str, options: dict[str, Any], desc: Description) -> PictureHeade
         desc.layout.count_missing(),
         desc.lacking(),
     )
+
+
+def _axis(axis: Axis, size: int) -> dict[str, Any]:
+    return {
+        "name": axis.name,
+        "size": size,
+        "units": axis.units or axis.coordinate_units,
+        "scale": axis.scale,
+        "offset": axis.offset,
+        "labels": axis.labels[:MOST_LABELS],
+        "spacing": axis.spacing.strip(" ()"),
+    }
 
 
 def _problem(path: str, error: Exception) -> str:
@@ -154,6 +197,6 @@ def _is_recognised(path: str) -> bool:
 
 def _without_path(path: str, error: Exception) -> str:
     if isinstance(error, DatasetError):
-        return str(error).removeprefix(f"{path}: ")
+        return str(error).removeprefix(f"{path}: ").replace("\n", ". ")
     told = error.strerror if isinstance(error, OSError) else str(error)
     return told or type(error).__name__

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import click
 
+from dask_tiled.command_line.catalogue import catalogue
 from dask_tiled.command_line.convert import EXPORT, MAPS, convert
 from dask_tiled.command_line.doctor import doctor
 from dask_tiled.command_line.explore import explore
@@ -119,5 +120,5 @@ def app(*, traceback: bool) -> None:
     del traceback  # used in invoke
 
 
-for command in (info, preview, explore, formats, convert, verify, doctor):
+for command in (info, catalogue, preview, explore, formats, convert, verify, doctor):
     app.add_command(command)

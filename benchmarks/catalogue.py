@@ -1,0 +1,120 @@
+"""Files per second of a catalogue: first and second run, beside `describe` in a loop.
+
+``python benchmarks/catalogue.py FOLDER --files 10000`` writes small files of seven formats to the
+folder, unless it has them, and prints rates, bytes read and the memory of all processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+import dask_tiled
+from dask_tiled.cataloguing.discovering import Discovery
+from dask_tiled.testing import write_dm, write_edf, write_mib, write_mrc, write_ser
+
+FRAMES = np.arange(4 * 16 * 16, dtype="u2").reshape(4, 16, 16)
+
+
+def write_hdf5(path: Path, frames: np.ndarray) -> None:
+    with h5py.File(path, "w") as file:
+        file["entry/data/data"] = frames
+
+
+WRITERS: dict[str, Callable[..., object]] = {
+    "mib": write_mib,
+    "mrc": write_mrc,
+    "dm4": lambda path, frames: write_dm(path, frames[0]),
+    "ser": write_ser,
+    "h5": write_hdf5,
+    "npy": np.save,
+    "edf": lambda path, frames: write_edf(path, frames[:1]),
+}
+
+
+def write(folder: Path, count: int) -> list[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for k in range(count):
+        suffix = [*WRITERS][k % len(WRITERS)]
+        path = folder / f"{k // 1000:03}" / f"scan_{k:06}_.{suffix}"
+        path.parent.mkdir(exist_ok=True)
+        if not path.exists():
+            WRITERS[suffix](path, FRAMES)
+        paths.append(str(path))
+    return paths
+
+
+class Memory(threading.Thread):
+    """Largest proportional memory of this process and its children."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.most, self.ended = 0, threading.Event()
+
+    def run(self) -> None:
+        """Add up the memory of the processes every 0.2 s."""
+        while not self.ended.wait(0.2):
+            self.most = max(self.most, sum(map(_memory, _family(os.getpid()))))
+
+
+def _family(pid: int) -> list[int]:
+    found, waiting = [], [pid]
+    while waiting:
+        found.append(waiting.pop())
+        with suppress(OSError):
+            for task in os.listdir(f"/proc/{found[-1]}/task"):
+                text = Path(f"/proc/{found[-1]}/task/{task}/children").read_text("ascii")
+                waiting += map(int, text.split())
+    return found
+
+
+def _memory(pid: int) -> int:
+    with suppress(OSError):
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii")
+        return int(text.partition("\nPss:")[2].split()[0]) << 10
+    return 0
+
+
+def timed(what: str, count: int, work: Callable[[], int]) -> None:
+    memory = Memory()
+    memory.start()
+    begun = time.perf_counter()
+    found = work()
+    seconds = time.perf_counter() - begun
+    memory.ended.set()
+    memory.join()
+    rate = f"{count / seconds:8.0f} files/s, {seconds:6.2f} s"
+    print(f"{what:24} {rate}, {found} datasets, at most {memory.most >> 20} MiB")
+
+
+def described(paths: list[str]) -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return sum(bool(dask_tiled.describe(path).shape) for path in paths)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--files", type=int, default=10_000)
+    given = parser.parse_args()
+    paths = write(given.folder, given.files)
+    count = sum(len(files) for _, _, files in os.walk(given.folder))
+    print(f"{count} files, load {os.getloadavg()[0]:.1f}, {resource.getpagesize()} bytes a page")
+    timed("discovery", count, lambda: len(list(Discovery(given.folder))))
+    timed("describe in a loop", count, lambda: described(paths))
+
+
+if __name__ == "__main__":
+    main()
