@@ -149,6 +149,7 @@ bench: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/frame_facts.py
 	@$(VENVS)/bench/bin/python benchmarks/virtual.py
 	@$(VENVS)/bench/bin/python benchmarks/images.py
+	@$(VENVS)/bench/bin/python benchmarks/catalogue.py $$(mktemp -d)
 	@$(VENVS)/bench/bin/python benchmarks/export.py --memory
 	@$(VENVS)/bench/bin/python -m pytest $(BENCH_ARGS) benchmarks/test_parts.py
 
