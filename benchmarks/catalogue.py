@@ -13,8 +13,9 @@ import resource
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -109,6 +110,10 @@ def timed(what: str, count: int, work: Callable[[], int]) -> None:
     print(f"{what:22} {rate} a file, {found} rows, at most {memory.most >> 20} MiB", flush=True)
 
 
+def _length(function: Callable[..., Sized], options: dict[str, Path]) -> int:
+    return len(function(**options))
+
+
 def described(paths: list[str]) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -125,10 +130,13 @@ def main() -> None:
     print(f"{count} files, load {os.getloadavg()[0]:.1f}", flush=True)
     keep = given.folder.parent / f"{given.folder.name}.sqlite"
     keep.unlink(missing_ok=True)
-    for what, options in (("catalogue", {}), ("kept", {"keep": keep}), ("again", {"keep": keep})):
-        timed(
-            what, count, lambda options=options: len(dask_tiled.catalogue(given.folder, **options))
-        )
+    catalogued = partial(dask_tiled.catalogue, given.folder)
+    for what, options in (
+        ("catalogue", dict[str, Path]()),
+        ("kept", {"keep": keep}),
+        ("again", {"keep": keep}),
+    ):
+        timed(what, count, partial(_length, catalogued, options))
     timed("describe in a loop", count, lambda: described(paths))
 
 
