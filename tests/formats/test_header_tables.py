@@ -379,6 +379,24 @@ def test_tags_and_codes_of_tiff():
     assert facts == {4: "XCalibration", 5: "YCalibration", 6: "CalibrationUnits"}
 
 
+@pytest.mark.parametrize("form", range(8))
+def test_dtypes_of_tiff(tmp_path, form):
+    """NumPy lacks complex integers; tifffile lacks signed ones of a few bits."""
+    known = library("tifffile").TIFF.SAMPLE_DTYPES
+    path = tmp_path / "a.tif"
+    path.write_bytes(b"II*\0" + bytes(4))
+    file = ifd.File.at(path)
+    page = ifd.Ifd(ifd.OpenTiff(file, file.read), 8, 8, {})
+    for bits in range(130):
+        entries = {258: bits, 339: form}
+        values = {tag: ((tag, 3, 1, b""), struct.pack("<H", n)) for tag, n in entries.items()}
+        found, name = pixel_tags.PixelTags(page, values).dtype, known.get((form, bits))
+        if form == 2 and bits < 32 and bits not in {0, 8, 16}:
+            assert found == f"i{1 if bits < 8 else 2 if bits < 16 else 4}"
+        else:
+            assert found == (None if name is None or form == 5 else np.dtype(name))
+
+
 def test_codecs_of_tiff():
     theirs = library("tifffile")
     ours = {**storage.BYTE_CODECS, **storage.IMAGE_CODECS}

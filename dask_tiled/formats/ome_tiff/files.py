@@ -168,11 +168,16 @@ def is_document(head: bytes) -> bool:
     return _ROOT.match(head) is not None
 
 
+def _place(path: str) -> tuple[int, int]:
+    """Return offset and length of the XML: a whole file, or the first description of TIFF."""
+    if is_document(read_head(path, HEAD_BYTES)):
+        return 0, file_size(path)
+    return find_description(path)
+
+
 def read_text(path: str) -> bytes:
     """Read the OME-XML of a file; UTF-8 unless declared otherwise."""
-    start, nbytes = 0, file_size(path)
-    if not is_document(read_head(path, HEAD_BYTES)):
-        start, nbytes = find_description(path)
+    start, nbytes = _place(path)
     if not 0 < nbytes <= MAX_BYTES:
         problem, most = "no OME-XML in the file, or it is too long", f"at most {MAX_BYTES} bytes"
         where = f"byte {start}"
@@ -188,10 +193,7 @@ def read_text(path: str) -> bytes:
 
 def read_uuid(path: str) -> str:
     """Read only the UUID of the OME-XML in a file; empty if there is none."""
-    head = read_head(path, HEAD_BYTES)
-    if is_tiff(head):
-        start, nbytes = find_description(path)
-        head = read_head(path, min(nbytes, HEAD_BYTES), start).lstrip(_SPACE)
-    root = _ROOT.match(head)
+    start, nbytes = _place(path)
+    root = _ROOT.match(read_head(path, min(nbytes, HEAD_BYTES), start).lstrip(_SPACE))
     uuid = root and _UUID.search(root[1])
     return plain_uuid(uuid[1].decode(errors="replace")) if uuid else ""

@@ -87,7 +87,17 @@ class Ifd(NamedTuple):
 
     source: OpenTiff
     at: int
+    end: int  # of the entries
     entries: dict[int, Entry]
+
+    @property
+    def following(self) -> int:
+        """Offset of the next IFD in the chain, or 0."""
+        return self.source.number(self.source.flavour.word, self.end)
+
+    def first_of(self, tags: Iterable[int]) -> Entry | None:
+        """Return the entry of the first of some tags that is there; None without any."""
+        return next((self.entries[tag] for tag in tags if tag in self.entries), None)
 
     def small_values(self, tags: Iterable[int], most: int) -> Values:
         """Read the values of some tags; skip values of more than ``most`` bytes."""
@@ -103,7 +113,7 @@ class Ifd(NamedTuple):
         """Return the bytes from an offset to the next IFD or value, or to the end of the file."""
         source = self.source
         long = (entry for entry in self.entries.values() if size_of(entry) > len(entry[3]))
-        places = [self.at, source.after(self.at), *map(source.place, long), source.file.size]
+        places = [self.at, self.following, *map(source.place, long), source.file.size]
         return min((place for place in places if place > at), default=at) - at
 
     @property
@@ -148,10 +158,9 @@ class OpenTiff:
             found=f"{max(0, self.file.size - at)} bytes",
         )
 
-    def chain(self) -> Iterator[int]:
-        """Yield the offsets of the IFDs of the main chain."""
-        word = self.flavour.word
-        at = self._number(word, len(self.magic))
+    def chain(self) -> Iterator[Ifd]:
+        """Yield the IFDs of the main chain."""
+        at = self.number(self.flavour.word, len(self.magic))
         if not at:
             raise self.corrupt("the file has no pages", len(self.magic))
         seen = set[int]()
@@ -159,25 +168,25 @@ class OpenTiff:
             if at in seen:
                 raise self.corrupt("the chain of IFDs is cyclic", at)
             seen.add(at)
-            following = self.after(at)
-            yield at
-            at = following
-
-    def after(self, at: int) -> int:
-        """Return the offset of the next IFD in the chain, or 0."""
-        return self._number(self.flavour.word, at + self.flavour.number.size + self._nbytes(at))
+            ifd = self.ifd(at)
+            at = ifd.following
+            yield ifd
 
     @cached_property
     def first(self) -> Ifd:
         """The first IFD."""
-        return self.ifd(next(self.chain()))
+        return next(self.chain())
 
     def ifd(self, at: int) -> Ifd:
         """Read an IFD."""
-        fields = self.read(at + self.flavour.number.size, self._nbytes(at))
-        entries = [*self.flavour.entry.iter_unpack(fields)]
+        _, _, number, entry = self.flavour
+        count, start = self.number(number, at), at + number.size
+        if not 0 < count <= MOST_ENTRIES:
+            raise self.corrupt("an IFD has no entries, or too many", at, found=count)
+        fields = self.read(start, count * entry.size)
+        entries = [*entry.iter_unpack(fields)]
         # If a tag occurs twice, the first entry wins.
-        return Ifd(self, at, {entry[0]: entry for entry in reversed(entries)})
+        return Ifd(self, at, start + len(fields), {one[0]: one for one in reversed(entries)})
 
     def value(self, entry: Entry) -> bytes:
         """Read the values of an entry."""
@@ -207,15 +216,9 @@ class OpenTiff:
         where = None if at is None else f"byte {at}"
         return CorruptFileError(problem, path=self.file.path, where=where, **details)
 
-    def _number(self, form: Struct, at: int) -> int:
+    def number(self, form: Struct, at: int) -> int:
+        """Read a number."""
         return int(form.unpack(self.read(at, form.size))[0])
-
-    def _nbytes(self, at: int) -> int:
-        """Return the bytes of an IFD's entries."""
-        count = self._number(self.flavour.number, at)
-        if not 0 < count <= MOST_ENTRIES:
-            raise self.corrupt("an IFD has no entries, or too many", at, found=count)
-        return count * self.flavour.entry.size
 
 
 @contextmanager

@@ -75,27 +75,27 @@ class Pages:
 
         No page after those in `numbers` is read; with `incomplete`, missing pages become -1.
         """
+        first, count, stop = len(self), 0, None if numbers is None else max(numbers, default=-1) + 1
+        wanted = range(file.size) if numbers is None else {*numbers}
         with opened(file) as source:
             number = self._numbers.setdefault(file, len(self.files))
             if number == len(self.files):
                 self.files.append(file)
             # A segment offset takes at least a byte of the file.
             room = len(self._offsets) + file.size
-            if numbers is None:
-                rows = [self._add(source.ifd(at), number, level, room) for at in source.chain()]
-                if LSM_INFO in source.first.entries:
-                    self._place_strips(np.array(rows, np.int64), source.first)
-                return np.array(rows, np.int64)
-            last = max(numbers, default=-1)
-            chain = [*islice(source.chain(), last + 1)]
-            if last >= len(chain) and not incomplete:
-                known = f"0 to {len(chain) - 1}"
-                raise tools.DatasetError("no such page", path=file.path, expected=known, found=last)
-            rows = [
-                self._add(source.ifd(chain[n]), number, level, room) if n < len(chain) else -1
-                for n in numbers
-            ]
-        return np.array(rows, np.int64)
+            for count, ifd in enumerate(islice(source.chain(), stop), 1):
+                if count - 1 in wanted:
+                    self._add(ifd, number, level, room)
+            rows = np.arange(first, len(self))
+            if numbers is None and LSM_INFO in source.first.entries:
+                self._place_strips(rows, source.first)
+        if numbers is None:
+            return rows
+        if max(numbers, default=-1) >= count and not incomplete:
+            known, found = f"0 to {count - 1}", max(numbers)
+            raise tools.DatasetError("no such page", path=file.path, expected=known, found=found)
+        places = np.searchsorted(np.unique(numbers), numbers)
+        return np.where(np.less(numbers, count), first + places, -1)
 
     def follow(self, row: int, frames: int) -> int:
         """Add a row for frames without IFD, whose pixels follow a page without gaps."""
@@ -116,8 +116,8 @@ class Pages:
         """Return the name of a page: its number, or its offset for pages of a pyramid."""
         ifd = self[row].ifd
         with opened(self.file_of(row)) as source, suppress(tools.DatasetError):
-            for number, at in enumerate(source.chain()):
-                if at == ifd:
+            for number, other in enumerate(source.chain()):
+                if other.at == ifd:
                     return f"page {number}"
         return f"the page at byte {ifd}"
 
@@ -145,7 +145,7 @@ class Pages:
         places, sizes = (np.frombuffer(c, np.int64) for c in (self._offsets, self._nbytes))
         return places[wanted], sizes[wanted]
 
-    def _add(self, ifd: Ifd, file: int, level: int, room: int) -> int:
+    def _add(self, ifd: Ifd, file: int, level: int, room: int) -> None:
         source, entries = ifd.source, ifd.entries
         if self.dates is not None and DATE_TIME in entries:
             self.dates[len(self)] = _date(ifd)
@@ -165,7 +165,6 @@ class Pages:
         self._offsets.extend(offsets)
         self._nbytes.extend(nbytes)
         self._rows.extend((file, number, ifd.at, levels, first, 1))
-        return len(self) - 1
 
     def _place_strips(self, rows: Index, first: Ifd) -> None:
         """Correct the offsets and sizes of the strips of an LSM file, given its first page."""
@@ -226,7 +225,7 @@ def _segments(ifd: Ifd, kind: PageLayout) -> tuple[array[int], array[int]]:
 
 def _numbers(ifd: Ifd, tags: Sequence[int], kind: PageLayout) -> array[int]:
     """Read the first of some tags that exists, a number per segment; empty if none does."""
-    entry = next((ifd.entries[tag] for tag in tags if tag in ifd.entries), None)
+    entry = ifd.first_of(tags)
     if entry is None:
         return array("q")
     if entry[2] < kind.n_segments:

@@ -27,10 +27,10 @@ LAYOUT_TAGS = NUMBERS | {JPEG_TABLES, NODATA}
 """Tags of the pixel layout; pages with equal values are of one kind."""
 OLD_JPEG = 6  # a compression
 RGB, YCBCR = 2, 6  # photometric interpretations
-SIGNED, FLOAT, COMPLEX_INTEGER, COMPLEX = 2, 3, 5, 6  # sample formats; others are unsigned
-FLOATS = {(FLOAT, 16): "f2", (FLOAT, 24): "f4", (FLOAT, 32): "f4", (FLOAT, 64): "f8"}
-COMPLEXES = {(COMPLEX, 64): "c8", (COMPLEX, 128): "c16"}
-"""Dtypes by sample format and bits."""
+KINDS = {1: "u", 2: "i", 3: "f", 4: "u", 6: "c"}
+"""Kinds of dtypes by sample format; undefined samples are unsigned integers."""
+COMPLEX_INTEGER = 5  # a sample format that NumPy lacks
+DTYPES = {"u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c8", "c16"}
 NUMBER_TYPES = {"b": int, "u": int, "i": int, "f": float, "c": complex}
 """Types of Python by kinds of dtypes."""
 
@@ -108,14 +108,13 @@ class PixelTags:
         (form, *others), (bits, *more) = map(self.of_samples, (FORMAT, BITS))
         if others or more:
             return None
-        if form in {FLOAT, COMPLEX_INTEGER, COMPLEX}:
-            name = (FLOATS | COMPLEXES).get((form, bits))
-            return np.dtype(name) if name else None
-        if not (0 < bits <= 32 or bits == 64):
-            return None
-        size = next(n for n in (1, 2, 4, 8) if bits <= 8 * n)
-        name = "?" if form != SIGNED and bits == 1 else f"{'i' if form == SIGNED else 'u'}{size}"
-        return np.dtype(name)
+        kind = KINDS.get(form, "")
+        if (kind, bits) == ("u", 1):
+            return np.dtype(bool)
+        size = next((n for n in (1, 2, 4, 8, 16) if bits <= 8 * n), 0)
+        packed = 0 < bits < 32 if kind in {"u", "i"} else (kind, bits) == ("f", 24)
+        known = f"{kind}{size}" in DTYPES and (packed or bits == 8 * size)
+        return np.dtype(f"{kind}{size}") if known else None
 
     def fill(self, dtype: np.dtype) -> bytes:
         """Return a pixel that was never written: GDAL's number if it fits, otherwise 0."""

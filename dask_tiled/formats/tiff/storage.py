@@ -138,6 +138,6 @@ def _problem(ifd: Ifd, tags: tag.PixelTags) -> str:
 
 def _holds_jpeg(ifd: Ifd) -> bool:
     """Return whether the first segment is a complete JPEG file."""
-    entry = next((ifd.entries[tag] for tag in OFFSETS if tag in ifd.entries), None)
+    entry = ifd.first_of(OFFSETS)
     at = ifd.source.numbers(entry)[0] if entry and entry[2] else 0
     return ifd.source.file.read(2, at) == b"\xff\xd8"
