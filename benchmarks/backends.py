@@ -40,7 +40,7 @@ from comparison.facts import sentence
 from comparison.limits import copied
 from comparison.scans import Scan, expectations, prepare
 from comparison.table import make_console, print_table, ratio, write_table
-from dask_tiled.model.paths import GIVES_BACK
+from dask_tiled.files.paths import GIVES_BACK
 from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.reading.limits import BUFFERED_BYTES
 from dask_tiled.system.pages import is_cached

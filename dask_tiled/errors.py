@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
-from types import ModuleType
-from typing import Any, ClassVar
+from types import MappingProxyType, ModuleType
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 
@@ -72,6 +73,12 @@ class DatasetError(ValueError):
         if hint is not None:
             text += self._before_hint + printable(hint)
         super().__init__(text)
+
+    def of(self, path: str | os.PathLike[str]) -> Self:
+        """Return the error of a file."""
+        make, values, _ = self.__reduce__()
+        error: Self = partial(make, path=path)(*values)
+        return error
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions pickle positional arguments only; workers need the others too.
@@ -337,6 +344,77 @@ class VerificationError(DatasetError):
     Traceback (most recent call last):
     dask_tiled.errors.VerificationError: ...frames.zarr: ...
     """
+
+
+Place: TypeAlias = Mapping[str, Any]
+OF_VALUES = {None, errno.EINVAL, errno.EOVERFLOW, errno.EBADF, errno.ESPIPE}
+"""Errors of the system that values from a file cause, such as an offset; libraries set none."""
+UNSUPPORTED = ImportError, NotImplementedError
+"""Errors that say nothing about the file."""
+
+
+class Guard:
+    """A context in which code of a format works on a file.
+
+    Errors of this package, and those of disks and servers, pass; they get the path if they name no
+    file. Warnings that a user turns into errors pass, and exceptions that are no `Exception`, such
+    as KeyboardInterrupt. All others are converted, and stay the cause, by which a cluster sees that
+    another worker may have more memory.
+
+    Parameters
+    ----------
+    path : path-like
+    problem : str
+        What is wrong, in a few words.
+    place : mapping or callable, optional
+        Further arguments of the error, or a function that returns them.
+    kind : type, optional
+        Type of the error; by default CorruptFileError, or DatasetError if a library or a feature is
+        missing.
+
+    Raises
+    ------
+    CorruptFileError, or `kind`
+        An exception was raised.
+    """
+
+    __slots__ = "_kind", "_path", "_place", "_problem"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        problem: str,
+        place: Place | Callable[[], Place] = MappingProxyType({}),
+        kind: type[DatasetError] = CorruptFileError,
+    ) -> None:
+        self._path, self._problem, self._place, self._kind = path, problem, place, kind
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, Exception) or isinstance(error, Warning):
+            return
+        if isinstance(error, DatasetError):
+            if error.path is None:
+                raise error.of(self._path) from error
+        elif isinstance(error, OSError) and error.errno not in OF_VALUES:
+            if error.filename is None:
+                error.filename = os.fspath(self._path)
+        else:
+            kind = DatasetError if isinstance(error, UNSUPPORTED) else self._kind
+            place = self._place() if callable(self._place) else self._place
+            raise kind(
+                self._problem, path=self._path, found=exception_text(error), **place
+            ) from error
+
+
+def exception_text(error: BaseException) -> str:
+    """Return an exception as text."""
+    try:
+        return repr(error)
+    except Exception:  # noqa: BLE001 - classes of others may raise any
+        return type(error).__name__
 
 
 def check_whole(

@@ -5,18 +5,14 @@ from __future__ import annotations
 import dask_tiled.samples as samples  # noqa: PLR0402 - the package would import this module
 import dask_tiled.tiles as tiles  # noqa: PLR0402 - as above
 import dask_tiled.virtual as virtual  # noqa: PLR0402 - as above
-from dask_tiled.bad_pixels import find_bad_pixels
 from dask_tiled.blocks.iteration import ArrayBlock, iter_blocks
 from dask_tiled.bridges.hyperspy import file_reader, to_hyperspy
 from dask_tiled.bridges.libertem import from_libertem
 from dask_tiled.bridges.xarray import to_xarray
-from dask_tiled.by_hand import from_pieces
 from dask_tiled.cataloguing.catalogue import Catalogue, catalogue
 from dask_tiled.cataloguing.rows import CatalogueRow
 from dask_tiled.checkpoints.run import Progress, run
 from dask_tiled.converting.convert import convert
-from dask_tiled.datasets import open_datasets
-from dask_tiled.describing import describe
 from dask_tiled.engine.jobs import TileInfo
 from dask_tiled.errors import (
     CorruptFileError,
@@ -33,7 +29,6 @@ from dask_tiled.errors import (
     UnknownFormatError,
     VerificationError,
 )
-from dask_tiled.event_lists import events
 from dask_tiled.explaining.explanation import Explanation, Measured, OnCluster, explain
 from dask_tiled.exploring.explore import explore
 from dask_tiled.export.virtual.as_zarr import as_zarr
@@ -41,7 +36,7 @@ from dask_tiled.export.virtual.references import to_references
 from dask_tiled.export.zarr.verification import verify_zarr
 from dask_tiled.export.zarr.zarr_export import to_zarr
 from dask_tiled.formats.registry import Format, formats, register_format
-from dask_tiled.frame_headers import frame_facts
+from dask_tiled.measuring.bad_pixels import find_bad_pixels
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
@@ -50,15 +45,20 @@ from dask_tiled.model.instrument import Fact, Instrument
 from dask_tiled.model.pieces import Piece
 from dask_tiled.opened.tile_functions import map_tiles, reduce_tiles
 from dask_tiled.opened.tiled_array import TiledArray
-from dask_tiled.opening import open_dataset, scheme_of
-from dask_tiled.showing import show
+from dask_tiled.opening.arrays import open_dataset, scheme_of
+from dask_tiled.opening.by_hand import from_pieces
+from dask_tiled.opening.datasets import open_datasets
+from dask_tiled.opening.describing import describe
+from dask_tiled.opening.event_lists import events
+from dask_tiled.opening.frame_headers import frame_facts
+from dask_tiled.opening.volumes import open_volumes
+from dask_tiled.showing.show import show
 from dask_tiled.tiling.negotiation import TilingRequest
 from dask_tiled.tiling.scheme import TilingScheme, negotiate
 from dask_tiled.training.batches import iter_batches
 from dask_tiled.training.beton import to_beton
 from dask_tiled.training.fields import ImageField
 from dask_tiled.training.tar import TarSamples
-from dask_tiled.volumes import open_volumes
 
 # fmt: off
 __all__ = [

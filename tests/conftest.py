@@ -151,17 +151,17 @@ def hdf5_here(monkeypatch):
 @pytest.fixture
 def started(monkeypatch):
     """Yield a list of the child processes that open HDF5 files; none runs at first."""
-    from dask_tiled.formats.hdf5 import apart
+    from dask_tiled.apart import calls
 
     found = []
 
-    class Listed(apart.Child):
+    class Listed(calls.Child):
         def __init__(self):
             super().__init__()
             found.append(self)
 
-    monkeypatch.setattr(apart, "Child", Listed)
-    monkeypatch.setattr(apart, "_idle", [])
+    monkeypatch.setattr(calls, "Child", Listed)
+    monkeypatch.setattr(calls, "_idle", [])
     yield found
     for one in found:
         one.end()

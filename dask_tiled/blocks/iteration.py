@@ -16,7 +16,7 @@ from dask_tiled.errors import TilingError, check_whole
 from dask_tiled.model.indexing import Array
 from dask_tiled.opened.inputs import as_array, is_array
 from dask_tiled.opened.tiled_array import TiledArray
-from dask_tiled.opening import opened
+from dask_tiled.opening.arrays import opened
 
 
 class ArrayBlock(NamedTuple):

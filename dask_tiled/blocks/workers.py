@@ -17,9 +17,9 @@ from dask.base import annotate, get_annotations
 
 from dask_tiled.codecs.chunks import needs_imagecodecs
 from dask_tiled.errors import DatasetError, warn
+from dask_tiled.files.file import File, RemoteFile, read_head
 from dask_tiled.graphs.schedulers import cluster
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import File, RemoteFile, read_head
 from dask_tiled.reading.worker_report import PATIENCE, Report, WorkerQuestion, report, versions
 
 PACKAGE = "dask-tiled"

@@ -13,7 +13,6 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.bridges.pictures import open_pictures
-from dask_tiled.describing import Path
 from dask_tiled.errors import require_extra
 from dask_tiled.export.zarr.group import DATA, labels_of
 from dask_tiled.model.axes import Axis
@@ -21,8 +20,9 @@ from dask_tiled.model.description import Description, facts_of
 from dask_tiled.model.mark import json_value, name_of
 from dask_tiled.model.units import shifted
 from dask_tiled.opened.axes import ArrayAxes, shown_of
-from dask_tiled.opening import opened
-from dask_tiled.stored_results import stored_results
+from dask_tiled.opening.arrays import opened
+from dask_tiled.opening.describing import Path
+from dask_tiled.opening.stored_results import stored_results
 
 if TYPE_CHECKING:
     from hyperspy.signal import BaseSignal

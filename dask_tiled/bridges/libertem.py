@@ -8,10 +8,10 @@ from typing import Any
 
 import dask.array as da
 
-from dask_tiled.describing import Path, describe
 from dask_tiled.errors import DatasetError, nearest
 from dask_tiled.model.description import Description
-from dask_tiled.opening import open_dataset
+from dask_tiled.opening.arrays import open_dataset
+from dask_tiled.opening.describing import Path, describe
 
 COMMON = {"nav_shape", "sig_shape", "sync_offset", "io_backend"}
 RENAMED = {

@@ -19,19 +19,20 @@ from dask_tiled.bridges.pictures import open_pictures
 from dask_tiled.errors import DatasetError, warn
 from dask_tiled.export.zarr.group import DATA, labels_of
 from dask_tiled.export.zarr.zarr_export import to_zarr
+from dask_tiled.files.paths import is_url
 from dask_tiled.formats.registry import completed, formats, recognised_by
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.calibration import is_unknown
 from dask_tiled.model.colours import PALETTE, drawn
 from dask_tiled.model.description import facts_of
-from dask_tiled.model.paths import is_url
 from dask_tiled.model.pyramids import Method
 from dask_tiled.opened.axes import shown_of
 from dask_tiled.opened.inputs import is_array
 from dask_tiled.opened.tiled_array import description_of, levels_of, read_once
-from dask_tiled.opening import open_dataset, opened
-from dask_tiled.panels import contrast
-from dask_tiled.subject import CHANNELS, MOST_APART, colour_axis, colour_places, numbers
+from dask_tiled.opening.arrays import open_dataset, opened
+from dask_tiled.showing.panels import contrast
+from dask_tiled.showing.roles import CHANNELS, MOST_APART, colour_axis, colour_places
+from dask_tiled.showing.subject import numbers
 
 LayerData = tuple[Any, dict[str, Any], str]
 

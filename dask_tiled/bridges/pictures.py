@@ -8,14 +8,14 @@ from typing import Any
 
 import dask.array as da
 
-from dask_tiled.datasets import Datasets
-from dask_tiled.describing import warn_of
 from dask_tiled.errors import DatasetError, warn
-from dask_tiled.listing import Contents
 from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import unsettled
 from dask_tiled.opened.tiled_array import description_of
-from dask_tiled.opening import open_dataset
+from dask_tiled.opening.arrays import open_dataset
+from dask_tiled.opening.datasets import Datasets
+from dask_tiled.opening.describing import warn_of
+from dask_tiled.opening.listing import Contents
 
 OF_ONE = {
     "chunks", "corrections", "dataset", "dtype", "field", "follow", "nav_shape", "roi", "sig_shape",

@@ -18,7 +18,7 @@ from dask_tiled.export.virtual.references import url_of
 from dask_tiled.export.virtual.stored import stored
 from dask_tiled.export.zarr.group import DATA
 from dask_tiled.model.description import Description
-from dask_tiled.opening import open_dataset
+from dask_tiled.opening.arrays import open_dataset
 from dask_tiled.tiling.bases import ceil_div
 
 if TYPE_CHECKING:

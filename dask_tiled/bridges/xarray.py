@@ -8,7 +8,7 @@ from dask_tiled.errors import require_extra
 from dask_tiled.export.zarr.group import DATA, labels_of
 from dask_tiled.opened.axes import shown_of
 from dask_tiled.opened.inputs import variable_of
-from dask_tiled.opening import opened
+from dask_tiled.opening.arrays import opened
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -10,13 +10,13 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
+from dask_tiled.apart.calls import EndedError
 from dask_tiled.cataloguing.belonging import Belongings
 from dask_tiled.cataloguing.headers import FileHeader, PictureHeader, prepared, read_header
 from dask_tiled.cataloguing.readers import HeaderReaders
 from dask_tiled.cataloguing.store import HeaderStore
 from dask_tiled.cataloguing.walking import FolderFiles, FolderWalk, Stamp
 from dask_tiled.errors import DatasetError
-from dask_tiled.formats.hdf5.apart import EndedError
 from dask_tiled.formats.registry import any_registered
 from dask_tiled.formats.tools.files import NUMBERED, natural_key
 from dask_tiled.tiling.machine import processors

@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_tiled.apart.calls import reading_here
 from dask_tiled.errors import (
     DatasetError,
     MissingFileError,
     TruncatedFileError,
     UnknownFormatError,
 )
-from dask_tiled.formats.hdf5.apart import reading_here
+from dask_tiled.files.paths import is_url, noting_looked
 from dask_tiled.formats.registry import formats, recognised_by
-from dask_tiled.listing import FAULTS, Contents, list_contents
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import as_json
 from dask_tiled.model.mark import json_value
-from dask_tiled.model.paths import is_url, noting_looked
+from dask_tiled.opening.listing import FAULTS, Contents, list_contents
 
 # fmt: off
 OF_ALL_KINDS = frozenset({

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from dask_tiled.formats.hdf5.apart import DeadlineError, EndedError, Run, apart
+from dask_tiled.apart.calls import DeadlineError, EndedError, Run, apart
 
 T = TypeVar("T")
 MEMORY = 1 << 30

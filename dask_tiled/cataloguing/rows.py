@@ -10,7 +10,7 @@ from typing import Any
 
 from dask_tiled.cataloguing.headers import PictureHeader
 from dask_tiled.opened.tiled_array import TiledArray
-from dask_tiled.opening import open_dataset
+from dask_tiled.opening.arrays import open_dataset
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from functools import partial
 from typing import NamedTuple
 
 from dask_tiled.errors import DatasetError
+from dask_tiled.files.paths import OF_ZARR, absolute, is_url, with_room
 from dask_tiled.formats.tools.files import natural_key
-from dask_tiled.model.paths import OF_ZARR, absolute, is_url, with_room
 
 OF_DATASET = frozenset({*OF_ZARR, ".zmetadata"})
 """Names of files whose folder is a dataset."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from dask_tiled.checkpoints.values import decoded, encoded, names_in
 from dask_tiled.errors import DatasetError, warn, warn_once
-from dask_tiled.model.paths import listed
+from dask_tiled.files.paths import listed
 from dask_tiled.storing.disk import writing_to
 from dask_tiled.storing.folders import Folder, local_path, place_in
 from dask_tiled.storing.locks import locked

@@ -25,7 +25,7 @@ from dask_tiled.codecs.pipeline import (
     shared_pipeline,
 )
 from dask_tiled.codecs.shards import named
-from dask_tiled.errors import CorruptFileError, DatasetError, require
+from dask_tiled.errors import CorruptFileError, DatasetError, Guard, require
 from dask_tiled.model.blocks import Block, BlockRun, Fetch
 from dask_tiled.model.decoders import UNIFORM, BlockDecoder, Decoder
 from dask_tiled.model.indexing import Array, Bytes, Index
@@ -84,25 +84,23 @@ def decode(
     """Decode a chunk in the shape that it has in the file: at the edges, larger than the block."""
     data = fetch(block.file, block.offset, block.offset + block.nbytes)
     shape = chunk or block.shape
-    try:
+
+    def place() -> dict[str, str]:
+        names = ", ".join(one["name"] for one in json.loads(codecs))
+        expected = f"{shape} {stored.name}, as {block.nbytes} bytes of {names}"
+        return {"where": f"byte {block.offset}", "expected": expected}
+
+    with Guard(block.file.path, f"a {called} cannot be decoded", place):
         value = np.frombuffer(fill, stored)[0] if fill else 0
         inside = block.shape[len(block.shape) - len(shape) :]  # some chunks have no frame axis
         pipeline = shared_pipeline(codecs, shape, stored, unbounded=unbounded)
-        pixels = pipeline.decode(data, value, inside=inside)
+        try:
+            pixels = pipeline.decode(data, value, inside=inside)
+        except ImportError:
+            require("imagecodecs", "hdf5" if called == "chunk" else "tiff", block.file.path)
+            raise
         if pixels.shape != inside:
             pixels = _cropped(pixels, inside)
-    except ImportError:
-        require("imagecodecs", "hdf5" if called == "chunk" else "tiff", block.file.path)
-        raise
-    except Exception as error:
-        names = ", ".join(one["name"] for one in json.loads(codecs))
-        raise CorruptFileError(
-            f"a {called} cannot be decoded",
-            path=block.file.path,
-            where=f"byte {block.offset}",
-            expected=f"{shape} {stored.name}, as {block.nbytes} bytes of {names}",
-            found=str(error) or repr(error),
-        ) from error
     # Codecs that do not copy leave pixels in the fetched buffer, which is reused.
     shared = bool(np.may_share_memory(data, pixels))
     return pixels.reshape(block.shape).astype(dtype, copy=shared)

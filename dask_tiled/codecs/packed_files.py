@@ -13,9 +13,9 @@ import numpy as np
 
 from dask_tiled.codecs.streams import BROKEN, STEP, ZLIB, most_streamed, open_stream, stream_codec
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.files.file import File, is_refusal, opened, read_head
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.decoders import BlockDecoder
-from dask_tiled.model.files import File, is_refusal, opened, read_head
 from dask_tiled.model.indexing import Array
 
 MOST_BEFORE = 1 << 28

@@ -23,8 +23,8 @@ from dask_tiled.command_line.values import CHUNKS, COMPRESSOR, DISC, LEVELS, PAI
 from dask_tiled.command_line.verify import placed, show_compared
 
 if TYPE_CHECKING:
-    from dask_tiled.datasets import Datasets
     from dask_tiled.opened.tiled_array import TiledArray
+    from dask_tiled.opening.datasets import Datasets
 
 # Options have the names of the parameters of to_zarr.
 EXPORT = (

@@ -18,8 +18,8 @@ from dask_tiled.command_line.opening import (
 from dask_tiled.command_line.printing import json_option, section, show, show_json, tree_rows
 
 if TYPE_CHECKING:
-    from dask_tiled.listing import Contents
     from dask_tiled.model.description import Description
+    from dask_tiled.opening.listing import Contents
     from dask_tiled.tiling.scheme import TilingScheme
 
 MOST_FACTS, MOST_LETTERS, MOST_ROWS = 40, 100, 20
@@ -70,8 +70,8 @@ def _cropped(text: str) -> str:
 
 def _header_fields(desc: Description) -> tuple[str, ...]:
     """Return the fields of the frame headers."""
-    from dask_tiled.describing import headers_of
     from dask_tiled.errors import DatasetError
+    from dask_tiled.opening.describing import headers_of
 
     try:
         return headers_of(desc).dtype.names or ()

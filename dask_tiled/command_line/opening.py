@@ -11,10 +11,10 @@ from click.shell_completion import CompletionItem
 from dask_tiled.command_line.values import CHUNKS, PAIR, PATH, SCAN, SIZES, TILING, VALUE
 
 if TYPE_CHECKING:
-    from dask_tiled.datasets import Datasets
-    from dask_tiled.listing import Contents
     from dask_tiled.model.description import Description
     from dask_tiled.opened.tiled_array import TiledArray
+    from dask_tiled.opening.datasets import Datasets
+    from dask_tiled.opening.listing import Contents
     from dask_tiled.tiling.scheme import TilingScheme
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -157,14 +157,14 @@ def opened(paths: Sequence[str], options: dict[str, Any]) -> TiledArray:
 
 def opened_all(paths: Sequence[str], options: dict[str, Any]) -> Datasets:
     """Open all datasets of files with the options of a command."""
-    from dask_tiled.datasets import Datasets
+    from dask_tiled.opening.datasets import Datasets
 
     return Datasets(listed(paths, options))
 
 
 def listed(paths: Sequence[str], options: dict[str, Any]) -> Contents:
     """List the datasets of files with the options of a command, without importing arrays."""
-    from dask_tiled.listing import list_contents
+    from dask_tiled.opening.listing import list_contents
 
     path, given = arguments(paths, options)
     return list_contents(path, given.pop("format", None), given)
@@ -172,7 +172,7 @@ def listed(paths: Sequence[str], options: dict[str, Any]) -> Contents:
 
 def described(paths: Sequence[str], options: dict[str, Any]) -> tuple[Description, TilingScheme]:
     """Describe files with the options of a command; choose chunks without importing arrays."""
-    from dask_tiled.describing import describe, scheme_for, warn_of
+    from dask_tiled.opening.describing import describe, scheme_for, warn_of
 
     path, given = arguments(paths, options)
     cut = {name: given.pop(name) for name in ("tiling", "chunks", "io") if name in given}

@@ -22,9 +22,9 @@ from dask_tiled.export.zarr.several import arrays_by_name
 from dask_tiled.export.zarr.steps import check_blocks
 from dask_tiled.export.zarr.verification import compare_pixels, verify_zarr
 from dask_tiled.export.zarr.zarr_export import to_zarr
-from dask_tiled.model.files import HDF5, read_head
+from dask_tiled.files.file import HDF5, read_head
 from dask_tiled.opened.tiled_array import TiledArray, read_once
-from dask_tiled.opening import open_dataset, opened
+from dask_tiled.opening.arrays import open_dataset, opened
 from dask_tiled.storing.folders import local_path
 from dask_tiled.storing.new_files import check_place, file_path, new_file
 from dask_tiled.storing.nodes import below, files

@@ -13,8 +13,8 @@ import numpy as np
 from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.running import run_on_blocks
 from dask_tiled.errors import DatasetError
+from dask_tiled.files.paths import open_file
 from dask_tiled.model.indexing import Array, Box
-from dask_tiled.model.paths import open_file
 from dask_tiled.model.pieces import strides_of
 from dask_tiled.plans.tasks import pixels_in
 from dask_tiled.reading.reader import Source

@@ -25,6 +25,7 @@ from dask_tiled.engine.limits import (
     READ_DEPTH,
     TILE_BYTES,
 )
+from dask_tiled.errors import DatasetError, Guard
 from dask_tiled.model.decoders import Decoder, plain
 from dask_tiled.model.events import EventRun, EventTarget
 from dask_tiled.model.indexing import Array, Index
@@ -307,7 +308,9 @@ class FrameSink:
         group = 1
         if block == runs.length and (in_order or self.any_order):
             group = max(1, min(len(runs.starts), limit // run_bytes))
-        fold_units(decoder.kernel)(
+        with Guard(window.ranges.file.path, "the kernel of the decoder fails", kind=DatasetError):
+            fold = fold_units(decoder.kernel)
+        fold(
             call_of(name, self._pixel, results, weights),
             *window.frames(rows),
             runs.starts,

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import dask.array as da
 import numpy as np
 
+from dask_tiled.measuring.sampling import blocks_of
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.opened.tiled_array import TiledArray
-from dask_tiled.sampling import blocks_of
 from dask_tiled.tiling import machine
 
 Compute = Callable[[da.Array], Array]

@@ -10,11 +10,11 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.bridges.pictures import pictures_of
-from dask_tiled.datasets import Datasets
-from dask_tiled.listing import Contents
 from dask_tiled.opened.inputs import is_array
 from dask_tiled.opened.tiled_array import description_of
-from dask_tiled.opening import opened
+from dask_tiled.opening.arrays import opened
+from dask_tiled.opening.datasets import Datasets
+from dask_tiled.opening.listing import Contents
 
 PLAIN = str, int, float, tuple, list, dict
 """Types of options that are shown in code; others are named."""

@@ -14,10 +14,8 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.model.units import readable
 from dask_tiled.opened.axes import shown_of
 from dask_tiled.opened.tile_functions import reducible
-from dask_tiled.subject import CHANNELS, DEPTHS, MOST_APART, Subject, colour_places, numbers
-
-STACKED = *CHANNELS, "t", "time", "frame"
-"""Navigation axes along which frames form a stack."""
+from dask_tiled.showing.roles import CHANNELS, MOST_APART, STACKED
+from dask_tiled.showing.subject import Subject, numbers
 
 
 class Scene(NamedTuple):
@@ -49,32 +47,23 @@ class Scene(NamedTuple):
         Raise a DatasetError if the array cannot be drawn.
         """
         subject = Subject.of(arr)
-        nav, kept = subject.nav_ndim, [k for k, n in enumerate(arr.shape) if n > 1]
-        colours, order = _colours(subject)
-        apart = {colours, subject.apart}
-        left = [k for k in range(len(kept)) if k not in apart]
-        frame = [k for k in left if k >= nav][-2:]
-        outer = [k for k in left if k < nav]
-        if not frame:
-            frame, outer = outer[-2:], outer[:-2]
-        scan = [k for k in outer if subject.axes[k].name not in DEPTHS]
-        is_stack = any(subject.axes[k].name in STACKED for k in scan[-2:])
-        scan = scan[-1:] if is_stack else scan[-2:]
+        scan, frame, colours, order, *_ = subject.roles
         shown, prepared = subject.arr, []
-        if len(kept) < arr.ndim:
+        if len(subject.axes) < arr.ndim:
             prepared = [f"arr = arr[{', '.join(':' if n > 1 else '0' for n in arr.shape)}]"]
         axes = list(subject.axes)
         if shown.dtype.names:
             prepared += ['arr = da.stack([arr[name] for name in "RGB"])']
             shown = da.stack([shown[name] for name in "RGB"])
             axes = [Axis("colour", labels=("R", "G", "B")), *axes]
-            scan, frame, colours = [k + 1 for k in scan], [k + 1 for k in frame], 0
+            scan, frame = tuple(k + 1 for k in scan), tuple(k + 1 for k in frame)
+            colours = 0
         elif shown.dtype.kind in "cb":
             prepared += ["arr = abs(arr)" if shown.dtype.kind == "c" else 'arr = arr.astype("u1")']
             shown = numbers(shown)
         if scan or len(frame) < 2:
             colours = None
-        roles = tuple(scan), tuple(frame), colours, order
+        roles = scan, frame, colours, order
         told = subject.title, subject.subtitle, subject.units
         of = shown_of(arr).of
         lacking = (f"not complete: {desc.lacking()}" for desc in of if not desc.complete)
@@ -192,15 +181,6 @@ class Scene(NamedTuple):
             "units": self.units,
             "doubts": self.doubts,
         }
-
-
-def _colours(subject: Subject) -> tuple[int | None, tuple[int, ...]]:
-    """Return the axis of red, green and blue, if there is one, and their positions."""
-    for k, (axis, size) in enumerate(zip(subject.axes, subject.shape, strict=True)):
-        places = colour_places(axis, size)
-        if places:
-            return k, places
-    return subject.colours, (0, 1, 2)
 
 
 def _finite(number: float, otherwise: float) -> float:

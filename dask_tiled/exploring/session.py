@@ -13,7 +13,6 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.converting.convert import convert
-from dask_tiled.discs import find_disc
 from dask_tiled.errors import DatasetError, format_bytes
 from dask_tiled.exploring.detectors import DetectorJob, Mask
 from dask_tiled.exploring.estimates import RATE, REMOTE_RATE, Pace, estimates, mean_estimates
@@ -23,11 +22,12 @@ from dask_tiled.exploring.running import Check, Computing, Newest, message_of
 from dask_tiled.exploring.scene import Scene
 from dask_tiled.exploring.state import Bounds, State, bounds, check_message, whole
 from dask_tiled.exploring.zooming import part_of, scenes_of
+from dask_tiled.measuring.discs import find_disc
+from dask_tiled.measuring.sampling import is_remote
 from dask_tiled.model.indexing import Array
 from dask_tiled.opened.axes import labelled, shown_of
 from dask_tiled.opened.growing import refreshed
 from dask_tiled.opened.tiled_array import TiledArray
-from dask_tiled.sampling import is_remote
 
 MOST_ASKED = 1 << 30
 """Upper limit of request ids."""

@@ -11,9 +11,9 @@ import dask.array as da
 from dask_tiled.exploring.messages import LARGEST
 from dask_tiled.exploring.scene import Scene
 from dask_tiled.exploring.state import Bounds, State
+from dask_tiled.measuring.sampling import sample_bytes
 from dask_tiled.opened.tiled_array import levels_of
-from dask_tiled.overviews import overview
-from dask_tiled.sampling import sample_bytes
+from dask_tiled.showing.overviews import overview
 
 
 class ZoomedPart(NamedTuple):

@@ -19,17 +19,18 @@ import numpy as np
 
 from dask_tiled.errors import (
     DatasetError,
+    Guard,
     MissingFileError,
     UnknownFormatError,
     check_flag,
     nearest,
 )
+from dask_tiled.files.file import File, is_following
+from dask_tiled.files.paths import OF_AXES, absolute, in_folder, is_url, list_folder, without_scheme
 from dask_tiled.formats.registry import Format, formats, named, recognised_by
 from dask_tiled.formats.tools.files import natural_key
 from dask_tiled.formats.unrecognised import unrecognised, wrong_format
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import File, is_following
-from dask_tiled.model.paths import OF_AXES, absolute, in_folder, is_url, list_folder, without_scheme
 from dask_tiled.remote.session import Session, opened_together, session
 from dask_tiled.remote.stores import Options
 
@@ -218,8 +219,9 @@ def describe_as(
     given: dict[str, Any] = {key: value for key, value in common.items() if key in known}
     if "series" in known and listed:
         given["series"] = False
+    guard = Guard(paths[0], f"the format {format.name!r} cannot read the file")
     try:
-        with np.errstate(all="ignore"):  # headers may hold any number
+        with guard, np.errstate(all="ignore"):  # headers may hold any number
             desc: Any = format.describe(paths, **{**given, **options})
     except DatasetError as error:
         better = wrong_format(error, format, paths[0], named=name is not None)

@@ -17,6 +17,8 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from dask_tiled.errors import OutsideFolderError, StaleFileError
+from dask_tiled.files.file import is_filling
+from dask_tiled.files.paths import in_folder
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.files import (
     absolute,
@@ -29,9 +31,7 @@ from dask_tiled.formats.tools.files import (
 from dask_tiled.formats.tools.text import local_time, plain_tree, read_xml, since_1970
 from dask_tiled.model.axes import nav_axes, sig_axes
 from dask_tiled.model.doubts import Doubt, inferred_scan, unknown_scan
-from dask_tiled.model.files import is_filling
 from dask_tiled.model.instrument import entries
-from dask_tiled.model.paths import in_folder
 
 NAME = re.compile(r"_x(\d+)(?:_y(\d+))?\.raw$", re.IGNORECASE)
 """File name of a scan, ``scan_x4_y4.raw``, or of a series, ``series_x10.raw``."""

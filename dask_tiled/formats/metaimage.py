@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dask_tiled.files.file import read_head
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.byte_order import in_order
 from dask_tiled.formats.tools.header import (
@@ -27,7 +28,6 @@ from dask_tiled.formats.tools.header import (
 )
 from dask_tiled.formats.tools.text import parse_pairs, read_text
 from dask_tiled.formats.tools.volume import axis_along, pixel_files
-from dask_tiled.model.files import read_head
 
 GZIP = b"\x1f\x8b\x08"
 END = rb"(?m)^ElementDataFile[ \t]*=.*(\n|\Z)"

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.errors import check_whole
+from dask_tiled.errors import Guard, check_whole
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.frames import count_frames
 from dask_tiled.formats.tools.text import parse_literal
@@ -48,11 +48,13 @@ def read_header(path: str) -> NpyHeader:
     head = tools.read_head(path, MAX_HEADER)
     start = 10 if head[6:7] == b"\1" else 12
     offset = start + int.from_bytes(head[8:start], "little")
-    try:
+    expected = f"{MAGIC!r}, version 1, 2 or 3, and at most {MAX_HEADER} bytes"
+    place = {"where": "byte 0", "expected": expected}
+    with Guard(path, "the header cannot be read", place):  # evaluating literals may raise anything
         if head[:8] not in ENCODINGS:
-            raise ValueError(f"magic and version {head[:8]!r}")  # noqa: TRY301
+            raise ValueError(f"magic and version {head[:8]!r}")
         if offset > len(head):
-            raise EOFError(f"{len(head)} of the {offset} bytes of a header")  # noqa: TRY301
+            raise EOFError(f"{len(head)} of the {offset} bytes of a header")
         text = PYTHON_2.sub(r"\1 ", head[start:offset].decode(ENCODINGS[head[:8]]))
         text = OLD_BYTES.sub(r"\1S", text)
         # NumPy has no public function for version 3, whose headers can be written as version 2.
@@ -60,12 +62,6 @@ def read_header(path: str) -> NpyHeader:
         parse_literal(plain.decode())  # raises where NumPy would repair the text with a warning
         stream = BytesIO(len(plain).to_bytes(4, "little") + plain)
         shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream, len(plain))
-    except Exception as error:  # evaluating text may raise anything, even as a literal
-        problem, found = "the header cannot be read", repr(error)
-        expected = f"{MAGIC!r}, version 1, 2 or 3, and at most {MAX_HEADER} bytes"
-        raise tools.CorruptFileError(
-            problem, path=path, where="byte 0", expected=expected, found=found
-        ) from error
     whole = all(type(n) is int and 0 <= n < 1 << 63 for n in shape)
     if not whole or dtype.shape or not dtype.itemsize:
         found = f"{dtype} of shape {shape}"

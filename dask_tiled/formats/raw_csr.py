@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
 import numpy as np
 
+from dask_tiled.files.paths import in_folder
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.byte_order import in_order
 from dask_tiled.formats.tools.events import event_layout
@@ -24,7 +25,6 @@ from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.doubts import Doubt
 from dask_tiled.model.events import EventRun, EventTarget
 from dask_tiled.model.indexing import Array, Index
-from dask_tiled.model.paths import in_folder
 
 MAX_TOML = 1 << 16
 MOST_DOTS = 1000

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from dask_tiled.errors import DatasetError, UnknownFormatError, nearest, warn
+from dask_tiled.errors import DatasetError, Guard, UnknownFormatError, exception_text, nearest, warn
+from dask_tiled.files.file import is_refusal, read_head
+from dask_tiled.files.paths import in_folder, is_file, is_url
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import is_refusal, read_head
 from dask_tiled.model.headers import Headers, Records
 from dask_tiled.model.instrument import VOCABULARY, Entry
-from dask_tiled.model.paths import in_folder, is_file, is_url
 from dask_tiled.model.tables import html_table, text_table
 from dask_tiled.model.tile_request import AdjustTile
 
@@ -248,11 +248,12 @@ def recognised_by(
     head = read_head(path, HEAD_BYTES)
     for format in candidates:
         try:
-            reason = format.sniff(path, head)
-        except Exception as error:
+            with Guard(path, f"sniff of the format {format.name!r} fails"):
+                reason = format.sniff(path, head)
+        except (DatasetError, OSError) as error:
             if is_refusal(error):  # the result may depend on it
                 raise
-            reason = f"failed with {error!r}"
+            reason = f"failed with {exception_text(error.__cause__ or error)}"
         if reason is None:
             return format
         reasons[format.name] = reason

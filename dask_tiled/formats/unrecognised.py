@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, UnknownFormatError
+from dask_tiled.files.file import is_n5, read_head
+from dask_tiled.files.paths import OF_AXES, absolute
 from dask_tiled.formats.registry import HEAD_BYTES, Format, formats, recognised_by
-from dask_tiled.model.files import is_n5, read_head
-from dask_tiled.model.paths import OF_AXES, absolute
 
 # fmt: off
 _SIGNATURES = (

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dask_tiled.errors import DatasetError
+from dask_tiled.files.file import read_head
+from dask_tiled.files.paths import within
 from dask_tiled.foreign import Use, find
 from dask_tiled.kernels.compiling import NOTICE
 from dask_tiled.model import requests
-from dask_tiled.model.files import read_head
-from dask_tiled.model.paths import within
 
 IN_MEMORY = "kernels are compiled in every process"
 NAMES = {

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import CorruptFileError
+from dask_tiled.errors import CorruptFileError, Guard
+from dask_tiled.files.file import File
 from dask_tiled.model.decoders import BlockDecoder, function_at
-from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Index
 
 MOST_BYTES, MOST_BETWEEN = 1 << 20, 1 << 14
@@ -89,17 +89,19 @@ class BlockRange(NamedTuple):
 
     def decode(self, fetch: Fetch) -> Array:
         """Decode the block into its frames along one axis, then the signal axes."""
-        pixels = function_at(self.decoder.function)(self.block, fetch, **dict(self.decoder.options))
-        shape = self.block.shape
-        if pixels.shape != shape or pixels.dtype != self.decoder.dtype:
-            raise CorruptFileError(
-                "a block decodes to an unexpected shape or dtype",
-                path=self.block.file.path,
-                where=f"byte {self.block.offset}",
-                expected=f"{shape} {self.decoder.dtype}",
-                found=f"{pixels.shape} {pixels.dtype}",
-            )
+        shape, decoder = self.block.shape, self.decoder
+        with Guard(self.block.file.path, "a block cannot be decoded", self._place):
+            pixels = function_at(decoder.function)(self.block, fetch, **dict(decoder.options))
+            found = f"{pixels.shape} {pixels.dtype}"
+        if pixels.shape != shape or pixels.dtype != decoder.dtype:
+            problem = "a block decodes to an unexpected shape or dtype"
+            raise CorruptFileError(problem, path=self.block.file.path, found=found, **self._place())
         return pixels.reshape(-1, *shape[len(shape) - len(self.inside) :])
+
+    def _place(self) -> dict[str, str]:
+        """Return the arguments of errors."""
+        where = f"byte {self.block.offset}"
+        return {"where": where, "expected": f"{self.block.shape} {self.decoder.dtype}"}
 
     def copy(self, pixels: Array, out: Array) -> None:
         """Copy the selected pixels of a decoded block into the output."""
@@ -150,7 +152,8 @@ class BlockRun(NamedTuple):
 
     def decode(self, fetch: Fetch, out: Array) -> None:
         """Decode all blocks into frames of the output, which is C-contiguous."""
-        function_at(self.decoder.many)(self, fetch, out, **dict(self.decoder.options))
+        with Guard(self.file.path, "blocks cannot be decoded"):
+            function_at(self.decoder.many)(self, fetch, out, **dict(self.decoder.options))
 
 
 def spans_of(offsets: Index, sizes: Index) -> Iterator[tuple[slice, int, int]]:

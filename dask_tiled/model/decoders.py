@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError
+from dask_tiled.files.paths import with_room
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.indexing import Array
-from dask_tiled.model.paths import with_room
 
 
 @dataclass(frozen=True, slots=True)

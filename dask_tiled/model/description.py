@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import TruncatedFileError, format_bytes, printable
+from dask_tiled.files.file import File, is_filling
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes, usual_units
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.doubts import INCOMPLETE, Doubt, Suggestion, left_over, suggested, surplus
-from dask_tiled.model.files import File, is_filling
 from dask_tiled.model.indexing import Cut, Index
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.model.layout import Layout

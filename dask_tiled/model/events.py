@@ -11,10 +11,10 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError
+from dask_tiled.errors import CorruptFileError, Guard
+from dask_tiled.files.file import File
 from dask_tiled.model.blocks import Fetch, spans_of
 from dask_tiled.model.decoders import EventDecoder, function_at
-from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Bytes, Index
 
 
@@ -175,7 +175,21 @@ class EventRun(NamedTuple):
 
     def add(self, fetch: Fetch, target: EventTarget) -> None:
         """Add the events to any output."""
-        function_at(self.decoder.function)(self, fetch, target, **dict(self.decoder.options))
+        with Guard(self.file.path, "events cannot be decoded"):
+            function_at(self.decoder.function)(self, fetch, target, **dict(self.decoder.options))
+
+    def index_pieces(self, fetch: Fetch) -> tuple[Index, Index, Index]:
+        """Return the first frame of each piece, the frame after its last, and its state."""
+        with Guard(self.file.path, "events cannot be indexed"):
+            index = function_at(self.decoder.index)
+            first, stop, state = index(self, fetch, **dict(self.decoder.options))
+        return first, stop, state
+
+    def list_records(self, fetch: Fetch, out: Array) -> int:
+        """List the events; return their number."""
+        with Guard(self.file.path, "events cannot be listed"):
+            records = function_at(self.decoder.records)
+            return int(records(self, fetch, out, **dict(self.decoder.options)))
 
     def refuse(self, problem: str, offset: int, expected: object, found: object) -> NoReturn:
         """Raise a CorruptFileError at an offset."""

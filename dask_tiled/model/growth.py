@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.errors import StaleFileError
-from dask_tiled.model.files import File, GrowingFile
+from dask_tiled.files.file import File, GrowingFile
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import piece_table, spans
 

@@ -7,6 +7,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
@@ -226,21 +227,23 @@ def _prefixed(value: float, unit: str) -> str:
 
 def _read(metadata: Mapping[str, Any], entry: Entry, term: Term) -> Fact | None:
     for where, beside in _places(metadata, _keys(entry.path)):
-        value = beside[where[-1]]
-        try:
-            if entry.when is not None and not entry.when(beside):
-                continue
-            found = value if entry.read is None else entry.read(value)
-            unit = entry.unit
-            if unit.startswith("@"):
-                units = (beside.get(f"{where[-1]}{mark}units") for mark in "@_")
-                unit = next(filter(None, units), unit[1:])
-            told = value_of(found, unit, term)
-        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError):
-            continue
-        if told is not None:
-            return Fact(told, term.unit, where)
+        with suppress(Exception):  # functions of formats may raise any for invalid values
+            told = _told(beside, where[-1], entry, term)
+            if told is not None:
+                return Fact(told, term.unit, where)
     return None
+
+
+def _told(beside: Mapping[str, Any], key: str, entry: Entry, term: Term) -> float | str | None:
+    """Return the value of a key if the entry applies; raise errors for invalid values."""
+    if entry.when is not None and not entry.when(beside):
+        return None
+    found = beside[key] if entry.read is None else entry.read(beside[key])
+    unit = entry.unit
+    if unit.startswith("@"):
+        units = (beside.get(f"{key}{mark}units") for mark in "@_")
+        unit = next(filter(None, units), unit[1:])
+    return value_of(found, unit, term)
 
 
 @cache

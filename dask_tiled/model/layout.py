@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, TruncatedFileError
+from dask_tiled.files.file import File
 from dask_tiled.model.decoders import BlockDecoder, Decoder, EventDecoder
-from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Cut, Index, cut_again
 from dask_tiled.model.pieces import Columns, Piece, PieceTable, check_reach, strides_of, table_of
 

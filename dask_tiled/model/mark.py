@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import DatasetError
+from dask_tiled.files.paths import is_url
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import INCOMPLETE, as_json, unfinished
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.instrument import VOCABULARY, Fact, Instrument, value_of
-from dask_tiled.model.paths import is_url
 
 MARK = "dask_tiled"
 """Attribute of arrays that this package writes or presents."""

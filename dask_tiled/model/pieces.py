@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import TruncatedFileError
+from dask_tiled.files.file import File
 from dask_tiled.model.box_tree import BoxTree, Numbers, numbers_of
 from dask_tiled.model.decoders import BlockDecoder, Decoder
-from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
 
 FARTHEST = 1 << 56

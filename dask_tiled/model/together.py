@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from dask_tiled.model.files import File
+from dask_tiled.files.file import File
 
 T = TypeVar("T")
 MOST_KEPT = 256

@@ -14,6 +14,7 @@ from dask.base import get_annotations, tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.errors import DatasetError, TilingError
+from dask_tiled.formats.saved_axes import save_axes
 from dask_tiled.graphs.layers import DESCRIPTION, Annotations, fused, symbolic_graph
 from dask_tiled.graphs.results import is_one_task, whole
 from dask_tiled.graphs.rewriting import optimize
@@ -22,7 +23,6 @@ from dask_tiled.model.calibration import Calibration, Calibrations, calibrated
 from dask_tiled.model.description import BY_USER, Description
 from dask_tiled.model.indexing import basic_cuts, cut_chunks
 from dask_tiled.model.instrument import Instrument
-from dask_tiled.model.saved_axes import save_axes
 from dask_tiled.opened.at_once import METHODS, Reducing
 from dask_tiled.opened.by_name import by_axis, positions_of, selected
 from dask_tiled.opened.choosing import SETTINGS, at_points, picked, reshaped

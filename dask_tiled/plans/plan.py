@@ -11,10 +11,10 @@ import numpy as np
 
 from dask_tiled.engine.expressions import in_order
 from dask_tiled.engine.reductions import SUM
+from dask_tiled.files.paths import is_url
 from dask_tiled.model.decoders import EventDecoder
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.paths import is_url
 from dask_tiled.plans.last_steps import LastStep
 from dask_tiled.plans.limits import (
     CUT_PART_BYTES,

@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dask_tiled.files.paths import is_url
 from dask_tiled.model.blocks import MOST_BYTES, BlockRange, BlockRun
 from dask_tiled.model.decoders import BlockDecoder
 from dask_tiled.model.events import EventRun
 from dask_tiled.model.indexing import Box, Cut, Index
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.paths import is_url
 from dask_tiled.reading.buffered import ALIGNMENT
 from dask_tiled.reading.correction_plans import CorrectionPlan
 from dask_tiled.reading.limits import BUFFERED_BYTES, CONVERTED_BYTES, KEPT_RESPONSES

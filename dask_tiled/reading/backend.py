@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from dask_tiled.model.files import File
+from dask_tiled.files.file import File
+from dask_tiled.files.paths import allowed
 from dask_tiled.model.indexing import Bytes
-from dask_tiled.model.paths import allowed
 from dask_tiled.reading.descriptors import lend, status_again, take_back
 from dask_tiled.reading.limits import OPEN_FILES, POPULATED_BYTES
 from dask_tiled.reading.planning import Ranges

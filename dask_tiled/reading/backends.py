@@ -7,8 +7,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Literal
 
+from dask_tiled.files.file import HDF5, File
 from dask_tiled.model.blocks import BlockRange
-from dask_tiled.model.files import HDF5, File
 from dask_tiled.model.indexing import Bytes
 from dask_tiled.reading.backend import Backend, Local
 from dask_tiled.reading.buffered import Buffered, Direct

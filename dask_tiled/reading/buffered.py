@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from dask_tiled.errors import StaleFileError
-from dask_tiled.model.files import File
+from dask_tiled.files.file import File
 from dask_tiled.model.indexing import Bytes, Index
 from dask_tiled.model.requests import CALL, DEPTH, DONE, FD, START, STOP, request
 from dask_tiled.reading.backend import Files, Local

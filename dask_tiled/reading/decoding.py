@@ -8,9 +8,10 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from dask_tiled.errors import DatasetError, Guard
+from dask_tiled.files.file import File
 from dask_tiled.model.blocks import BlockRange, BlockRun
 from dask_tiled.model.events import EventRun
-from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Bytes
 from dask_tiled.reading.backend import Backend
 from dask_tiled.reading.counting import counters, fetched
@@ -85,17 +86,18 @@ def run_kernel(window: Window, out: Array) -> None:
     target = out
     if pick is not None:
         target = np.empty((len(ranges.frames), *pick.shape), decoder.dtype)
-    compiled(decoder.kernel)(
-        window.data,
-        runs.starts - window.origin,
-        runs.step,
-        target.reshape(-1).view(np.uint8),
-        runs.dests,
-        runs.out_step,
-        runs.length,
-        decoder.nbytes,
-        decoder.lag,
-    )
+    with Guard(ranges.file.path, "the kernel of the decoder fails", kind=DatasetError):
+        compiled(decoder.kernel)(
+            window.data,
+            runs.starts - window.origin,
+            runs.step,
+            target.reshape(-1).view(np.uint8),
+            runs.dests,
+            runs.out_step,
+            runs.length,
+            decoder.nbytes,
+            decoder.lag,
+        )
     if pick is not None:
         place: Any = (ranges.frames, *ranges.units.place)
         out[place] = target[..., pick.pixels]

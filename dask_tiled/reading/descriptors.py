@@ -11,8 +11,8 @@ from functools import partial
 from operator import attrgetter
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.model.files import File
-from dask_tiled.model.paths import GIVES_BACK, SHORT, allowed, with_room
+from dask_tiled.files.file import File
+from dask_tiled.files.paths import GIVES_BACK, SHORT, allowed, with_room
 from dask_tiled.reading.limits import IDLE_DESCRIPTORS
 from dask_tiled.system.files import DIRECT, HINDERS, TO_READ, fstat_again, open_file
 from dask_tiled.system.forks import after_fork

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from dask_tiled.model.blocks import Fetch
-from dask_tiled.model.decoders import EventDecoder, function_at
+from dask_tiled.model.decoders import EventDecoder
 from dask_tiled.model.events import EventRun
 from dask_tiled.model.indexing import Cut, Index
 from dask_tiled.model.layout import Layout
@@ -42,8 +42,7 @@ def _indexed(layout: Layout, fetch: Fetch) -> PieceTable:
     none, every = np.empty(0, np.int64), np.arange(len(layout.pieces))
     for some, run in runs_of(layout, every, none, none, none, 0):
         if run.decoder.index:
-            index = function_at(run.decoder.index)
-            first, stop, state = index(run, fetch, **dict(run.decoder.options))
+            first, stop, state = run.index_pieces(fetch)
             starts[some, 0], shapes[some, 0], states[some, 0] = first, stop - first, state
     return piece_table(**columns._replace(start=starts, shape=shapes, strides=states)._asdict())
 

@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from dask_tiled.model.files import File
+from dask_tiled.files.file import File
+from dask_tiled.files.paths import GIVES_BACK, allowed, with_room
 from dask_tiled.model.indexing import Bytes
-from dask_tiled.model.paths import GIVES_BACK, allowed, with_room
 from dask_tiled.reading.backend import Files, Local, Map
 from dask_tiled.reading.cluster import thread_limit
 from dask_tiled.reading.limits import (

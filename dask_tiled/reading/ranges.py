@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.files.file import File
 from dask_tiled.model.decoders import Decoder
-from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.requests import IN_MEMORY
 

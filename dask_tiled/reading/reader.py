@@ -11,13 +11,13 @@ from typing import Any, Self
 
 import numpy as np
 
+from dask_tiled.files.file import File
+from dask_tiled.files.paths import is_url
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.events import EventRun, EventTarget
-from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Box, Bytes, Cut, Index
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.paths import is_url
 from dask_tiled.reading.backend import Backend
 from dask_tiled.reading.backends import backend_for
 from dask_tiled.reading.cluster import name_worker

@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 
 from dask_tiled.errors import DatasetError
+from dask_tiled.files.file import File, RemoteFile
 from dask_tiled.model.blocks import BlockRun
 from dask_tiled.model.events import EventRun
-from dask_tiled.model.files import File, RemoteFile
 from dask_tiled.model.indexing import Bytes, Index
 from dask_tiled.reading.backend import Backend
 from dask_tiled.reading.limits import BUFFERED_BYTES, GAPS, KEPT_RESPONSES, REQUESTS_AHEAD

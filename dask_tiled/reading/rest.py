@@ -8,8 +8,8 @@ from functools import partial
 from dask import config
 
 from dask_tiled.errors import check_whole
-from dask_tiled.model.files import File
-from dask_tiled.model.paths import SHORT, is_url, with_room
+from dask_tiled.files.file import File
+from dask_tiled.files.paths import SHORT, is_url, with_room
 from dask_tiled.reading.limits import REST_SECONDS
 from dask_tiled.system.changes import is_network, is_written
 

@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from dask_tiled.errors import DatasetError, StaleFileError
-from dask_tiled.model.files import File, RemoteFile, read_head
+from dask_tiled.files.file import File, RemoteFile, read_head
 
 PACKAGES = "dask-tiled", "dask", "distributed", "numpy", "numba", "zarr", "numcodecs"
 """Packages whose versions are reported."""

@@ -250,8 +250,8 @@ def write_gold(folder: Path, *, rows: int = SCAN[0], bad_pixels: bool = False) -
 
     One scan row is in memory at a time.
     """
-    from dask_tiled.describing import describe
-    from dask_tiled.model.saved_axes import save_axes
+    from dask_tiled.formats.saved_axes import save_axes
+    from dask_tiled.opening.describing import describe
     from dask_tiled.testing.mib import write_mib
 
     (hot_y, hot_x), (dead_y, dead_x) = np.transpose(HOT), np.transpose(DEAD)

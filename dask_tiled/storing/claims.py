@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from dask_tiled.errors import warn
-from dask_tiled.model.paths import listed
+from dask_tiled.files.paths import listed
 from dask_tiled.storing.disk import writing_to
 from dask_tiled.storing.locks import locked
 from dask_tiled.storing.nodes import files, foreign, reading_of, remove, unknown_key

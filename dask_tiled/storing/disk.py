@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.model.paths import with_room
+from dask_tiled.files.paths import with_room
 from dask_tiled.remote.stores import first_line
 from dask_tiled.system import files
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.model.paths import open_file, without_scheme
+from dask_tiled.files.paths import open_file, without_scheme
 from dask_tiled.storing.claims import claimed, discard, put_back, remove_replaced, set_aside
 from dask_tiled.storing.disk import at_once, flush, flush_folders, unwritable, writing_to
 from dask_tiled.storing.nodes import below, check_node, files

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.model.paths import with_room
+from dask_tiled.files.paths import with_room
 from dask_tiled.system.forks import after_fork
 from dask_tiled.system.locks import is_locked, open_locked
 

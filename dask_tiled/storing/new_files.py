@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.model.paths import with_room
+from dask_tiled.files.paths import with_room
 from dask_tiled.storing.claims import claimed
 from dask_tiled.storing.disk import flush_folders, writing_to
 from dask_tiled.storing.folders import local_path

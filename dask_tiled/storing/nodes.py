@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.model.paths import OF_ZARR, give_back, open_file, with_room
+from dask_tiled.files.paths import OF_ZARR, give_back, open_file, with_room
 from dask_tiled.storing.disk import at_once
 from dask_tiled.system.mounts import mounted_below
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from dask_tiled.errors import DatasetError, warn
-from dask_tiled.model.paths import OF_ZARR
+from dask_tiled.files.paths import OF_ZARR
 from dask_tiled.storing.disk import unwritable, writing_to
 from dask_tiled.storing.nodes import JOURNAL, RECORD, is_document, is_metadata, is_note, unknown_key
 from dask_tiled.storing.places import Place, discard_warning, not_cancelled

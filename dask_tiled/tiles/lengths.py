@@ -10,14 +10,14 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.discs import Disc, find_disc
 from dask_tiled.errors import TilingError
+from dask_tiled.measuring.discs import Disc, find_disc
+from dask_tiled.measuring.sampling import mean_of, sampled
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import quantity
 from dask_tiled.model.units import conversion
 from dask_tiled.opened.axes import shown_of
 from dask_tiled.opened.job_arrays import Reducible
-from dask_tiled.sampling import mean_of, sampled
 
 PIXELS = "px"
 

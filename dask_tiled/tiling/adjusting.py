@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import TilingError
+from dask_tiled.errors import Guard, TilingError
 from dask_tiled.model.tile_request import AdjustTile, TileRequest
 
 
@@ -20,11 +20,12 @@ def adjusted(
     Raise a TilingError if the format returns an impossible tile shape.
     """
     name = request.desc.format
-    answer: Any = adjust(shape, request)
+    path = request.desc.files[0].path
+    with Guard(path, f"adjust_tile of the format {name!r} fails", kind=TilingError):
+        answer: Any = adjust(shape, request)
     expected = _violated(answer, request)
     if expected:
         problem = f"adjust_tile of the format {name!r} returns an invalid tile shape"
-        path = request.desc.files[0].path
         raise TilingError(problem, path=path, expected=expected, found=repr(answer))
     tile = tuple(map(int, answer))
     if tile == shape:

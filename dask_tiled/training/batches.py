@@ -13,12 +13,12 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.blocks.ahead import AHEAD_BYTES, read_ahead
-from dask_tiled.describing import describe
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.opened.inputs import is_array
 from dask_tiled.opened.tiled_array import description_of
-from dask_tiled.opening import open_dataset
+from dask_tiled.opening.arrays import open_dataset
+from dask_tiled.opening.describing import describe
 from dask_tiled.training.arrays import arrays_of, take
 
 Batch = dict[str, Any]

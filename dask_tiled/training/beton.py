@@ -15,6 +15,8 @@ from dask_tiled.blocks.ahead import AHEAD_BYTES, in_order
 from dask_tiled.blocks.bars import progress_bar
 from dask_tiled.blocks.workers import able_workers
 from dask_tiled.errors import DatasetError, check_whole
+from dask_tiled.files.file import read_head
+from dask_tiled.files.paths import open_file
 from dask_tiled.formats.beton.descriptor import sniff
 from dask_tiled.formats.beton.structure import (
     FIELD_BYTES,
@@ -24,9 +26,7 @@ from dask_tiled.formats.beton.structure import (
     is_page_size,
 )
 from dask_tiled.graphs.schedulers import cluster
-from dask_tiled.model.files import read_head
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.paths import open_file
 from dask_tiled.opened.axes import shown_of
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.storing.disk import writing_to

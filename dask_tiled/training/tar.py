@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.model.files import read_exactly, read_head
+from dask_tiled.files.file import read_exactly, read_head
 
 Path = str | os.PathLike[str]
 

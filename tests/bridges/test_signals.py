@@ -14,7 +14,7 @@ from manifest import by_file
 
 import dask_tiled
 from dask_tiled import DatasetError, TiledArray, file_reader, open_dataset, to_hyperspy
-from dask_tiled.stored_results import stored_results
+from dask_tiled.opening.stored_results import stored_results
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_seq
 
 with warnings.catch_warnings():

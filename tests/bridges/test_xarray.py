@@ -195,7 +195,7 @@ def test_attributes_fit_netcdf(path):
         yes=True, none=None, empty=(), nan=np.nan, huge=1 << 80, ends=(2, 3), mixed=("a", (1, 2)),
         deep={"/entry/x@units": "nm", "data": np.float32(0.5)},
     )  # fmt: skip
-    attrs = to_xarray(dask_tiled.opening.tiled(desc, None, None, "auto")).attrs
+    attrs = to_xarray(dask_tiled.opening.arrays.tiled(desc, None, None, "auto")).attrs
     told = {key.removeprefix("mib."): value for key, value in attrs.items()}
     expected = {
         "yes": 1, "nan": "nan", "huge": str(1 << 80), "ends": [2, 3], "mixed": '["a", [1, 2]]',

@@ -191,7 +191,7 @@ def test_a_header_that_is_added_is_noticed(tmp_path):
 
 
 def test_problems_that_may_pass_are_not_kept(night, monkeypatch):
-    from dask_tiled.formats.hdf5.apart import EndedError
+    from dask_tiled.apart.calls import EndedError
 
     def ends(*_, **__):
         raise EndedError("the deadline was exceeded")

@@ -294,7 +294,7 @@ def test_a_folder_of_many_files_is_read_ahead_in_part(tmp_path, monkeypatch):
 def test_only_headers_are_read(tmp_path, monkeypatch):
     """Of 50 files of 4 MiB, a few kilobytes each; a series is described once."""
     from dask_tiled.cataloguing import discovering
-    from dask_tiled.model import files
+    from dask_tiled.files import file
 
     frames = np.zeros((64, 256, 128), "u2")
     for k in range(10):
@@ -303,7 +303,7 @@ def test_only_headers_are_read(tmp_path, monkeypatch):
         np.save(tmp_path / f"{k}.npy", frames)
     members = write_mib_series(tmp_path / "series_", frames[:32], frames_per_file=2, hdr=False)
     assert len(members) == 16
-    read, asked, pread, header_of = [], [], files.pread, discovering._header_of
+    read, asked, pread, header_of = [], [], file.pread, discovering._header_of
 
     def counted(fd, nbytes, offset):
         found = pread(fd, nbytes, offset)
@@ -314,7 +314,7 @@ def test_only_headers_are_read(tmp_path, monkeypatch):
         asked.append(path)
         return header_of(readers, path)
 
-    monkeypatch.setattr(files, "pread", counted)
+    monkeypatch.setattr(file, "pread", counted)
     monkeypatch.setattr(discovering, "_header_of", header)
     monkeypatch.setattr(discovering.HeaderReaders, "read", lambda _, read, path, **__: read(path))
     assert len(list(Discovery(tmp_path))) == 31

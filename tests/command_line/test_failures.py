@@ -114,7 +114,7 @@ def test_repeated_warnings_are_printed_once(scan, monkeypatch):
             warnings.warn_explicit("such pixels\nare rare", UserWarning, "zarr.py", k)
         raise DatasetError("enough")
 
-    monkeypatch.setattr("dask_tiled.describing.describe", warned)
+    monkeypatch.setattr("dask_tiled.opening.describing.describe", warned)
     stderr = CliRunner().invoke(app, ["info", str(scan)]).stderr
     assert stderr == "dask-tiled: warning: such pixels are rare\ndask-tiled: enough\n"
 
@@ -184,7 +184,7 @@ def test_unexpected_errors_give_one_line(scan, monkeypatch):
     def broken(*_, **__):
         raise ZeroDivisionError("a fault\nof ours")
 
-    monkeypatch.setattr("dask_tiled.describing.describe", broken)
+    monkeypatch.setattr("dask_tiled.opening.describing.describe", broken)
     line = error_of("info", scan, code=70)
     assert "unexpected ZeroDivisionError: a fault" in line
     assert "--traceback" in line

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dask_tiled import Description, negotiate
 from dask_tiled.engine import folding
+from dask_tiled.files.file import File
 from dask_tiled.model.decoders import Decoder, plain
-from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece
 from dask_tiled.opened.building import build

@@ -15,8 +15,8 @@ from strategies import part_of, shown
 import dask_tiled
 from dask_tiled import Corrections, Description, negotiate
 from dask_tiled.engine import reductions
+from dask_tiled.files.file import File
 from dask_tiled.model.decoders import plain
-from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece
 from dask_tiled.opened.building import build

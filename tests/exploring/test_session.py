@@ -203,7 +203,7 @@ def test_details_of_a_scan_and_of_a_mean():
 
 
 def test_pictures_too_large_for_memory_are_subsampled(monkeypatch):
-    monkeypatch.setattr("dask_tiled.sampling.SAMPLE_BYTES", 1000)
+    monkeypatch.setattr("dask_tiled.measuring.sampling.SAMPLE_BYTES", 1000)
     monkeypatch.setattr("dask_tiled.exploring.zooming.LARGEST", 8)
     pixels = np.arange(40 * 20).reshape(40, 20).astype("u2")
     page = Page(da.from_array(pixels))
@@ -334,7 +334,7 @@ def test_channels_of_a_scan_are_shown_one_at_a_time():
 
 def test_zoom_reads_the_tiles_in_view(tmp_path, monkeypatch):
     """Without levels, an overview is made of means of some tiles; parts are read in full."""
-    monkeypatch.setattr("dask_tiled.sampling.SAMPLE_BYTES", 1 << 15)
+    monkeypatch.setattr("dask_tiled.measuring.sampling.SAMPLE_BYTES", 1 << 15)
     monkeypatch.setattr("dask_tiled.exploring.zooming.LARGEST", 128)
     monkeypatch.setattr("dask_tiled.exploring.messages.LARGEST", 128)
     pixels = np.random.default_rng(0).integers(0, 99, (1024, 1024), "u2")

@@ -31,8 +31,8 @@ from dask_tiled.export.zarr.layout import Settings
 from dask_tiled.export.zarr.plan import plan_of
 from dask_tiled.export.zarr.results import results_of
 from dask_tiled.opened.spec import Given
+from dask_tiled.opening.stored_results import stored_results
 from dask_tiled.reading.counting import counted
-from dask_tiled.stored_results import stored_results
 from dask_tiled.storing.places import Place
 from dask_tiled.testing import write_mib, write_raw
 

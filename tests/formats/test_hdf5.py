@@ -22,8 +22,8 @@ from dask_tiled import (
     open_dataset,
 )
 from dask_tiled.codecs.byte_codecs import BYTE_CODECS, fast
+from dask_tiled.files.file import File
 from dask_tiled.formats.hdf5.detector import read_mask
-from dask_tiled.model.files import File
 from dask_tiled.testing import check_format
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")

@@ -24,12 +24,13 @@ from dask_tiled import (
     map_tiles,
     open_dataset,
 )
+from dask_tiled.apart import calls
 from dask_tiled.codecs.byte_codecs import BYTE_CODECS
 from dask_tiled.codecs.pipeline import Pipeline
-from dask_tiled.formats.hdf5 import apart, boxes, pieces, tree
+from dask_tiled.files.file import File, filling
+from dask_tiled.formats.hdf5 import boxes, pieces, tree
 from dask_tiled.formats.hdf5.filters import codecs_of
 from dask_tiled.formats.hdf5.library import filters_of, open_file
-from dask_tiled.model.files import File, filling
 from dask_tiled.testing import check_format
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
@@ -250,7 +251,7 @@ def test_task_opens_the_file_once(tmp_path, monkeypatch):
 
     def counted(**options):
         used.append(options)
-        return apart.apart(**options)
+        return calls.apart(**options)
 
     arr = open_dataset(path, chunks=(4, 6, 12, 20))
     monkeypatch.setattr(boxes, "apart", counted)

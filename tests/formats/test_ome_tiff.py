@@ -33,7 +33,7 @@ from dask_tiled import (
     open_dataset,
     open_volumes,
 )
-from dask_tiled.model import files
+from dask_tiled.files import file
 from dask_tiled.testing import counting_frames
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -386,9 +386,9 @@ def test_members_are_opened_once(tmp_path, monkeypatch):
     """The first file does not count: detection opens it as well."""
     members = write_set(tmp_path, "a", PLANES, [[k] for k in range(24)])
     opened = []
-    real = files.open_file
+    real = file.open_file
     monkeypatch.setattr(
-        files, "open_file", lambda path, *rest: opened.append(str(path)) or real(path, *rest)
+        file, "open_file", lambda path, *rest: opened.append(str(path)) or real(path, *rest)
     )
     describe(members[0])
     assert [opened.count(str(path)) for path in members[1:]] == [1] * 23

@@ -10,8 +10,8 @@ from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
 from dask_tiled.errors import MissingFramesWarning
+from dask_tiled.files.file import File
 from dask_tiled.formats import pts
-from dask_tiled.model.files import File
 from dask_tiled.testing import check_format, write_pts
 
 RNG = np.random.default_rng(0)

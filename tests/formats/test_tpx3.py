@@ -150,7 +150,7 @@ def test_many_blocks(tmp_path, monkeypatch):
     arr = open_dataset(path, frame_time=1e-3, chunks=(3, 100, -1))
     np.testing.assert_array_equal(arr.compute(), counts)
     np.testing.assert_array_equal(arr[::7, 3].compute(), counts[::7, 3])
-    monkeypatch.setattr("dask_tiled.event_lists.CHUNK_BYTES", 1 << 20)
+    monkeypatch.setattr("dask_tiled.opening.event_lists.CHUNK_BYTES", 1 << 20)
     listed = events(path)
     assert listed.npartitions > 3
     assert len(listed.compute()) == counts.sum()

@@ -17,12 +17,12 @@ from hypothesis import settings
 from numba.core import caching
 from numba.core.registry import cpu_target
 
+from dask_tiled.files.paths import Border, within
 from dask_tiled.foreign import find
 from dask_tiled.kernels import code_cache, decoding
 from dask_tiled.kernels.code_cache import CodeCache
 from dask_tiled.kernels.decoding import SIGNATURE, bits, compiled
 from dask_tiled.model import requests
-from dask_tiled.model.paths import Border, within
 
 LONG = settings.default.max_examples >= 500
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from strategies import part_of
 
 from dask_tiled.errors import CorruptFileError, StaleFileError, TruncatedFileError
+from dask_tiled.files.file import File
 from dask_tiled.model.decoders import BlockDecoder, plain
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import File
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece, piece_table, table_of
 from dask_tiled.opened.building import build

@@ -36,7 +36,8 @@ def files_of(module):
     always = []
     if folder[1:2] == ["formats"]:
         names.append(("dask_tiled", "formats", (*folder, stem)[2]))
-        files, always = ROOT.glob("tests/formats/test_*.py"), ["tests/test_frame_headers.py"]
+        files = ROOT.glob("tests/formats/test_*.py")
+        always = ["tests/opening/test_frame_headers.py"]
     word = [rf"{'[.]'.join(path)}([.]| import [a-z_, ]*){last}\b" for *path, last in names]
     word = re.compile("|".join([*word, rf"\bwrite_{names[-1][-1]}\b"]))
     chosen = [str(file.relative_to(ROOT)) for file in files if word.search(file.read_text("utf8"))]

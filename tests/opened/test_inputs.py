@@ -5,10 +5,11 @@ import pytest
 import xarray
 
 import dask_tiled
-from dask_tiled import DatasetError, TiledArray, TilingError, opening
+from dask_tiled import DatasetError, TiledArray, TilingError
 from dask_tiled.model.axes import Axis
 from dask_tiled.opened.axes import shown_of
 from dask_tiled.opened.inputs import as_array
+from dask_tiled.opening.arrays import opened
 from dask_tiled.testing import counting_frames, write_dm
 
 FRAMES = counting_frames((6, 8, 16, 12), "uint16")
@@ -125,11 +126,11 @@ def test_other_pixels_in_xarray_are_accepted(tmp_path):
 def test_data_sets_need_exactly_one_variable(arr):
     several = xarray.Dataset({"a": (("y", "x"), arr[0, 0]), "b": (("y", "x"), arr[0, 1])})
     with pytest.raises(DatasetError, match=r"'a', 'b'\. Pick one: dataset\['a'\]") as caught:
-        opening.opened(several)
+        opened(several)
     assert "several data variables" in caught.value.problem
-    assert equal(opening.opened(several["b"]), FRAMES[0, 1])
+    assert equal(opened(several["b"]), FRAMES[0, 1])
     with pytest.raises(DatasetError, match="without data variables"):
-        opening.opened(xarray.Dataset())
+        opened(xarray.Dataset())
 
 
 @pytest.mark.parametrize("data", [None, 3, object()], ids=lambda x: type(x).__name__)

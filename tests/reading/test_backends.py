@@ -15,7 +15,7 @@ from strategies import cuts
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset
 from dask_tiled.engine.folding import FrameSink
-from dask_tiled.model.files import File
+from dask_tiled.files.file import File
 from dask_tiled.model.requests import DEPTH, DONE, FD, IN_MEMORY
 from dask_tiled.reading import backend, backends, buffered, descriptors, mapped
 from dask_tiled.reading import decoding as reading_module

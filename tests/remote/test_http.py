@@ -20,6 +20,7 @@ from dask_tiled import (
     open_dataset,
     open_volumes,
 )
+from dask_tiled.files.file import File
 from dask_tiled.remote import fetching
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_npy
 
@@ -58,6 +59,16 @@ def quick(monkeypatch):
 
 def scan(url, **options):
     return open_dataset(url, nav_shape=(8, 10), **options)
+
+
+def test_remote_files_open_like_local_ones(path, url):
+    with File.at(url).open() as stream, path.open("rb") as local:
+        assert stream.read() == local.read()
+        buffers = bytearray(100), bytearray(100)
+        for one, buffer in zip((stream, local), buffers, strict=True):
+            one.seek(-60, 2)
+            assert one.readinto(buffer) == 60
+        assert buffers[0] == buffers[1]
 
 
 def test_opening_reads_headers(server, url):

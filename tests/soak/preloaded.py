@@ -10,8 +10,8 @@ import tempfile
 import threading
 import time
 
+from dask_tiled.files.file import File
 from dask_tiled.graphs import results
-from dask_tiled.model.files import File
 from dask_tiled.plans import plan
 from dask_tiled.reading import reader
 

@@ -15,7 +15,7 @@ from dask_tiled import (
     to_zarr,
     verify_zarr,
 )
-from dask_tiled.model.files import File
+from dask_tiled.files.file import File
 from dask_tiled.reading import decoding, mapped
 from dask_tiled.system import files, locks
 from dask_tiled.testing import counting_frames, write_raw

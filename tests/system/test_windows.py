@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dask_tiled import DatasetError, StaleFileError, open_dataset, to_beton, to_references, to_zarr
-from dask_tiled.model.files import File
+from dask_tiled.files.file import File
 from dask_tiled.reading import buffered
 from dask_tiled.reading.descriptors import status_again
 from dask_tiled.system import changes

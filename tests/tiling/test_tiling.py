@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import TilingError, TilingRequest, negotiate, scheme_of
+from dask_tiled.files.file import File, GrowingFile
 from dask_tiled.formats.tools.frames import Record, record_layout
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import File, GrowingFile
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece, piece_table

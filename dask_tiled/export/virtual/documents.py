@@ -10,7 +10,7 @@ from dask_tiled.export.zarr.group import DATA, coordinates_of
 from dask_tiled.model.description import Description
 from dask_tiled.model.mark import attributes_of
 from dask_tiled.opened.tiled_array import TiledArray
-from dask_tiled.opening import opened_array
+from dask_tiled.opening.arrays import opened_array
 
 
 def opened_for_zarr(data: Any) -> tuple[TiledArray, Description]:

@@ -15,9 +15,9 @@ import numpy as np
 from dask_tiled.errors import require
 from dask_tiled.export.virtual.byte_ranges import StoredChunk
 from dask_tiled.export.zarr.group import DATA
-from dask_tiled.model.files import read_head
+from dask_tiled.files.file import read_head
+from dask_tiled.files.paths import open_file
 from dask_tiled.model.mark import MARK
-from dask_tiled.model.paths import open_file
 from dask_tiled.storing.disk import writing_to
 from dask_tiled.storing.folders import begin_beside
 from dask_tiled.storing.new_files import check_place

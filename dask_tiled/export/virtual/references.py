@@ -16,10 +16,10 @@ from dask_tiled.export.virtual.documents import create_group, documents_of, open
 from dask_tiled.export.virtual.parquet import SUFFIXES, are_references, write_parquet
 from dask_tiled.export.virtual.stored import stored
 from dask_tiled.export.zarr.group import DATA
+from dask_tiled.files.file import File
+from dask_tiled.files.paths import open_file
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import File
 from dask_tiled.model.mark import MARK
-from dask_tiled.model.paths import open_file
 from dask_tiled.storing.disk import writing_to
 from dask_tiled.storing.new_files import check_place, file_path, new_file
 from dask_tiled.storing.nodes import is_document

@@ -21,9 +21,9 @@ from dask_tiled.export.zarr.plan import ExportPlan, plan_of
 from dask_tiled.export.zarr.plates import FIELD_DEPTH, groups_of_plate, is_plate
 from dask_tiled.export.zarr.sources import may_read
 from dask_tiled.export.zarr.windows import OF_FORMAT_2, ROOT
+from dask_tiled.files.paths import open_file
 from dask_tiled.model.mark import MARK, attributes_of, json_value
-from dask_tiled.model.paths import open_file
-from dask_tiled.opening import opened
+from dask_tiled.opening.arrays import opened
 from dask_tiled.storing.beginning import begin
 from dask_tiled.storing.disk import writing_to
 from dask_tiled.storing.folders import local_path

@@ -26,7 +26,7 @@ from dask_tiled.opened.axes import shown_of
 from dask_tiled.opened.inputs import attributes_in
 from dask_tiled.opened.spec import Given
 from dask_tiled.opened.tiled_array import read_once
-from dask_tiled.opening import opened
+from dask_tiled.opening.arrays import opened
 from dask_tiled.storing.places import Place
 
 Layouts = Literal["array", "group"]

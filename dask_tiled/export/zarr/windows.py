@@ -12,7 +12,7 @@ from dask_tiled.export.zarr.levels import LevelStack
 from dask_tiled.export.zarr.stored_chunks import StoredChunks
 from dask_tiled.model.indexing import Box
 from dask_tiled.model.ome_axes import CHANNEL
-from dask_tiled.panels import contrast
+from dask_tiled.showing.panels import contrast
 from dask_tiled.storing.places import Place
 
 SAMPLED = 1024

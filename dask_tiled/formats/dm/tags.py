@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import Any, BinaryIO, NamedTuple
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.files.file import opened
+from dask_tiled.files.paths import file_size
 from dask_tiled.formats.tools.header import Fields, parse_fields, size_of
-from dask_tiled.model.files import opened
-from dask_tiled.model.paths import file_size
 
 HEADERS: dict[int, Fields] = {
     3: {"version": (0, "u4"), "length": (4, "u4"), "little_endian": (8, "u4")},

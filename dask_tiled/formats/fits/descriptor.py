@@ -24,13 +24,13 @@ from dask_tiled.codecs.packed_files import (
 )
 from dask_tiled.codecs.streams import BROKEN
 from dask_tiled.errors import require
+from dask_tiled.files.file import is_refusal
 from dask_tiled.formats import tools
 from dask_tiled.formats.fits.tiles import TYPES, Table, shape_of
 from dask_tiled.formats.tools.choosing import Chosen, choose_picture
 from dask_tiled.formats.tools.header import NUMBER, WORD, Keys, choice, parse_keys, whole
 from dask_tiled.formats.tools.volume import axis_names
 from dask_tiled.model.doubts import MOST_RIVALS, Doubt, lost_datasets, may_be_meant
-from dask_tiled.model.files import is_refusal
 from dask_tiled.model.instrument import entries
 from dask_tiled.model.listing import most_listed
 

@@ -9,12 +9,12 @@ import os
 import numpy as np
 import numpy.typing as npt
 
-from dask_tiled.errors import require
+from dask_tiled.errors import Guard, require
+from dask_tiled.files.paths import Border, within
 from dask_tiled.formats import tools
 from dask_tiled.formats.frms6.header import HEADER_BYTES, PIXEL, Frms6File
 from dask_tiled.formats.tools.files import is_file, opened, read_exactly
 from dask_tiled.model.indexing import Array
-from dask_tiled.model.paths import Border, within
 
 BLOCK_BYTES = 1 << 24
 MAT_KEY = "GainMap"
@@ -69,14 +69,9 @@ def _read_gain_map(path: str, pixels: int) -> Array:
 
 def _read_mat(path: str) -> Array:
     matlab = require("scipy.io", "frms6", path)
-    try:
-        with opened(path) as stream:
-            gain = matlab.loadmat(stream, variable_names=[MAT_KEY]).get(MAT_KEY)
-    except Exception as error:  # scipy raises many errors on damaged files
-        problem, expected = "the .mat file cannot be read", "a file of MATLAB 5 to 7.2"
-        raise tools.CorruptFileError(
-            problem, path=path, expected=expected, found=repr(error)
-        ) from error
+    place = {"expected": "a file of MATLAB 5 to 7.2"}
+    with Guard(path, "the .mat file cannot be read", place), opened(path) as stream:
+        gain = matlab.loadmat(stream, variable_names=[MAT_KEY]).get(MAT_KEY)
     if gain is None:
         raise tools.CorruptFileError("no gain map in the .mat file", path=path, expected=MAT_KEY)
     return np.asarray(gain)

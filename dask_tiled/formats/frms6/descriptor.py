@@ -13,6 +13,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from dask_tiled.files.file import is_filling, is_following
+from dask_tiled.files.paths import in_folder
 from dask_tiled.formats import tools
 from dask_tiled.formats.frms6.corrections import read_corrections
 from dask_tiled.formats.frms6.header import (
@@ -33,8 +35,6 @@ from dask_tiled.formats.tools.files import (
 from dask_tiled.formats.tools.frames import FramePart, part_layout
 from dask_tiled.formats.tools.text import parse_pairs
 from dask_tiled.model.doubts import unknown_scan
-from dask_tiled.model.files import is_filling, is_following
-from dask_tiled.model.paths import in_folder
 
 SECTION = "measurementInfo"
 HDR_BYTES = 1 << 16

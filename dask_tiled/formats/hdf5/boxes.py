@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.hdf5.apart import apart
+from dask_tiled.apart.calls import apart
+from dask_tiled.errors import CorruptFileError, DatasetError, Guard
 from dask_tiled.formats.hdf5.library import read_box
 from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.indexing import Array
@@ -41,26 +41,21 @@ def read(
     bounds = [(start, start + n) for start, n in zip(starts, shape, strict=True)]
     nbytes = dtype.itemsize * math.prod(shape)
     seconds, memory = SECONDS + SECONDS_PER_BYTE * nbytes, MEMORY + MEMORY_RATIO * nbytes
+    expected = "a chunk that the HDF5 library reads"
+    place = {"where": f"byte {block.offset}", "expected": expected}
     try:
-        run = fetch.keep("hdf5", partial(apart, renewed=True))
-        pixels: Array = run(seconds, memory, read_box, block.file, dataset, bounds)
-    except (DatasetError, PermissionError):
-        raise
-    except Exception as error:
-        if NO_CONVERSION in str(error):
-            raise DatasetError(
-                "the HDF5 library cannot convert the type of the dataset",
-                path=block.file.path,
-                where=dataset,
-                expected="numbers, or bit fields that fill their bytes",
-            ) from error
-        raise CorruptFileError(
-            "a chunk cannot be decoded",
+        with Guard(block.file.path, "a chunk cannot be decoded", place):
+            run = fetch.keep("hdf5", partial(apart, renewed=True))
+            pixels: Array = run(seconds, memory, read_box, block.file, dataset, bounds)
+    except CorruptFileError as error:
+        if NO_CONVERSION not in str(error.found):
+            raise
+        raise DatasetError(
+            "the HDF5 library cannot convert the type of the dataset",
             path=block.file.path,
-            where=f"byte {block.offset}",
-            expected="a chunk that the HDF5 library reads",
-            found=error,
-        ) from error
+            where=dataset,
+            expected="numbers, or bit fields that fill their bytes",
+        ) from error.__cause__
     block.file.check()
     pixels = pixels.view(complex_type(pixels.dtype) or pixels.dtype)
     pixels = pixels.astype(dtype, copy=False).reshape(shape)

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.files.file import File
 from dask_tiled.formats.hdf5.library import chunks_of, shape_of
-from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Index
 
 USER_BLOCKS = (1, 14, 4)

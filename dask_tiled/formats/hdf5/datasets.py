@@ -20,6 +20,7 @@ from dask_tiled.errors import (
     MissingFileError,
     TruncatedFileError,
 )
+from dask_tiled.files.file import is_filling, is_refusal
 from dask_tiled.formats.hdf5.attributes import attribute, number
 from dask_tiled.formats.hdf5.boxes import complex_type
 from dask_tiled.formats.hdf5.colours import colours_of
@@ -27,7 +28,6 @@ from dask_tiled.formats.hdf5.library import chunks_of, names_in, shape_of
 from dask_tiled.formats.hdf5.tree import BROKEN, CircularLinkError, Tree
 from dask_tiled.formats.tools.files import may_be_longer
 from dask_tiled.model.doubts import Doubt
-from dask_tiled.model.files import is_filling, is_refusal
 from dask_tiled.model.layout import Layout
 
 SERIES = re.compile(r"data_\d{6}")

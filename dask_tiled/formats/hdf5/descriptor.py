@@ -16,8 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.codecs.chunks import needs_imagecodecs
-from dask_tiled.errors import CorruptFileError, DatasetError, MissingFileError, check_whole, require
-from dask_tiled.formats.hdf5.apart import safely
+from dask_tiled.errors import (
+    CorruptFileError,
+    DatasetError,
+    Guard,
+    MissingFileError,
+    check_whole,
+    require,
+)
+from dask_tiled.files.file import HDF5, File, is_filling, read_head
+from dask_tiled.files.paths import border
 from dask_tiled.formats.hdf5.attributes import attribute, label, plain_attributes
 from dask_tiled.formats.hdf5.choice import Choice, Survey, choose
 from dask_tiled.formats.hdf5.convention import Calibration
@@ -26,20 +34,18 @@ from dask_tiled.formats.hdf5.datasets import MOST_NAMED, Picture, number_type
 from dask_tiled.formats.hdf5.detector import detector_facts, read_corrections
 from dask_tiled.formats.hdf5.facts import Facts
 from dask_tiled.formats.hdf5.grids import Box
-from dask_tiled.formats.hdf5.library import filters_of
+from dask_tiled.formats.hdf5.library import filters_of, safely
 from dask_tiled.formats.hdf5.pieces import Pieces
-from dask_tiled.formats.hdf5.tree import Tree, reading_of
+from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.formats.registry import Format
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.channels import CHANNELS
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import unfinished
-from dask_tiled.model.files import HDF5, File, is_filling, read_head
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.listing import most_listed
-from dask_tiled.model.paths import Border, border, within
 from dask_tiled.model.together import kept_each
 
 MOST_AT_ONCE = 64
@@ -103,8 +109,8 @@ def describe(
         )
     if sig_dims is not None:
         check_whole("sig_dims", sig_dims, least=1, path=file.path)
-    asked = Asked(sig_dims, level, frames, rebin_energy, most_listed(), border())
-    told = repr((asked[:-1], asked.border is not None and asked.border.outside, is_filling()))
+    asked, known = Asked(sig_dims, level, frames, rebin_energy, most_listed()), border()
+    told = repr((asked, known is not None and known.outside, is_filling()))
     desc = kept_each(partial(_looked, asked), file, dataset, told, MOST_AT_ONCE)
     if isinstance(desc, DatasetError):
         raise desc
@@ -122,8 +128,6 @@ class Asked(NamedTuple):
     rebin_energy: int
     most: int | None
     """Maximum number of datasets listed in the metadata."""
-    border: Border | None
-    """Where linked files may be."""
 
 
 def _looked(
@@ -156,13 +160,13 @@ def look(
     """Describe datasets, in this process."""
     problem = "the HDF5 library cannot read the file"
     found: list[Description | DatasetError] = []
-    with reading_of(file, problem), within(asked.border), Tree(file) as tree:
+    with Guard(file.path, problem), Tree(file) as tree:
         survey = Survey.of(tree)
         doubts = [*tree.doubts]
         for dataset in datasets:
             tree.doubts[:] = doubts
             try:
-                with reading_of(file, problem):
+                with Guard(file.path, problem):
                     found.append(_look_at(tree, survey, dataset, asked, with_facts=with_facts))
             except DatasetError as error:
                 found.append(error)

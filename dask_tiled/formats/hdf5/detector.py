@@ -9,16 +9,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.formats.hdf5.apart import safely
+from dask_tiled.errors import CorruptFileError, DatasetError, Guard
+from dask_tiled.files.file import File
 from dask_tiled.formats.hdf5.attributes import plain_value
-from dask_tiled.formats.hdf5.library import load_plugins, names_in, shape_of
-from dask_tiled.formats.hdf5.tree import BROKEN, Tree, reading_of
+from dask_tiled.formats.hdf5.library import load_plugins, names_in, safely, shape_of
+from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array
-from dask_tiled.model.paths import Border, border, within
 
 DETECTOR = "instrument/detector"
 MASKS = "detectorSpecific/pixel_mask", "pixel_mask"
@@ -115,7 +113,7 @@ def read_corrections(desc: Description) -> Corrections:
             path=file.path,
             expected=f"a dataset of {shape} whole numbers at {DETECTOR}/{place}",
         )
-    first, *others = (safely(file, partial(read_mask, file, x, shape, border())) for x in paths)
+    first, *others = (safely(file, partial(read_mask, file, x, shape)) for x in paths)
     if any((one != first).any() for one in others):
         raise DatasetError(
             "the pixel masks of the channels differ",
@@ -128,13 +126,9 @@ def read_corrections(desc: Description) -> Corrections:
     return Corrections(excluded_pixels=first != 0)
 
 
-def read_mask(file: File, path: str, shape: tuple[int, ...], known: Border | None) -> Array:
+def read_mask(file: File, path: str, shape: tuple[int, ...]) -> Array:
     """Read a mask, in this process."""
-    with (
-        reading_of(file, f"the pixel mask {path} cannot be read"),
-        within(known),
-        Tree(file) as tree,
-    ):
+    with Guard(file.path, f"the pixel mask {path} cannot be read"), Tree(file) as tree:
         item = tree.get(tree.root, path)
         if shape_of(item) != shape or item.dtype.kind not in "iu":
             problem, found = "the mask has changed", item.shape

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import DatasetError
+from dask_tiled.files.file import read_head
 from dask_tiled.formats.hdf5.attributes import MOST_BYTES, attribute, label, plain_value
 from dask_tiled.formats.hdf5.conventions import CONVENTIONS
 from dask_tiled.formats.hdf5.datasets import Picture
 from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
-from dask_tiled.model.files import read_head
 
 MOST_VALUES = 2000
 """Read at most this many values."""

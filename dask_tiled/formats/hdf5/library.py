@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
+from dask_tiled.apart import calls
+from dask_tiled.apart.calls import PRELOADED
+from dask_tiled.apart.child import RENEWING
 from dask_tiled.errors import DatasetError
+from dask_tiled.files.file import File, is_refusal
+from dask_tiled.files.paths import is_url
 from dask_tiled.formats.hdf5.filters import CODECS, Filter
-from dask_tiled.model.files import File, is_refusal
-from dask_tiled.model.paths import is_url
 
+T = TypeVar("T")
 Bounds = Sequence[tuple[int, int]]
 """Start and stop along each axis."""
 OTHERWISE: Mapping[str, Mapping[str, Any]] = {
@@ -24,6 +29,8 @@ open with locks, or another process writes and may permit readers. The latter is
 first: if metadata are damaged, the library waits for the writer to complete them."""
 MOST_BUILT_IN = 255
 """Filters with larger numbers are plugins."""
+
+PRELOADED += ["dask_tiled.formats.hdf5.descriptor", "h5py", "numpy.ma", "encodings.ascii"]
 
 _kept: dict[tuple[File, str], Any] = {}
 
@@ -43,6 +50,29 @@ def open_file(file: File) -> Any:
         if is_refusal(error):
             raise OSError(error.errno, os.strerror(error.errno or 0), path) from error
         raise OSError(f"{path}: {error}") from error
+
+
+def safely(file: File, *attempts: Callable[[], T]) -> T:
+    """Read a file in a child process; return the result of the first attempt that succeeds.
+
+    Files that this process is writing are read here: the library holds data that are not in the
+    file yet. Errors are those of :func:`dask_tiled.apart.calls.safely`.
+    """
+    if is_written_here(file):
+        return attempts[0]()
+    return calls.safely(file, "the HDF5 library", *attempts)
+
+
+def is_written_here(file: File) -> bool:
+    """Return whether this process is writing a file."""
+    h5f = sys.modules.get("h5py.h5f")
+    if h5f is None or sys.modules.get("h5py") is None:
+        return False
+    for one in h5f.get_obj_ids(h5f.OBJ_ALL, h5f.OBJ_FILE):
+        with suppress(OSError, ValueError, RuntimeError):  # no name, or just closed
+            if one.get_intent() & h5f.ACC_RDWR and os.path.samefile(one.name, file.path):
+                return True
+    return False
 
 
 def load_plugins() -> None:
@@ -67,6 +97,9 @@ def read_box(file: File, name: str, bounds: Bounds) -> Any:
 def forget() -> None:
     """Close the files that stay open between boxes."""
     _kept.clear()
+
+
+RENEWING.append(forget)
 
 
 def shape_of(dataset: Any) -> tuple[int, ...]:

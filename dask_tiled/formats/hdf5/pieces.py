@@ -16,6 +16,7 @@ from dask_tiled.codecs.chunks import chunk_decoder, unwritten
 from dask_tiled.codecs.limits import most_bytes
 from dask_tiled.codecs.pipeline import BYTES
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.files.file import File
 from dask_tiled.formats.hdf5.chunk_index import list_chunks
 from dask_tiled.formats.hdf5.filters import Filter, codecs_of
 from dask_tiled.formats.hdf5.grids import Box, join_chunks
@@ -23,7 +24,6 @@ from dask_tiled.formats.hdf5.library import chunks_of, filters_of, shape_of
 from dask_tiled.formats.hdf5.sources import external_boxes, whole_sources
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
-from dask_tiled.model.files import File
 from dask_tiled.model.grids import gaps
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.pieces import PER_AXIS, PieceTable, joined, piece_table, strides_of

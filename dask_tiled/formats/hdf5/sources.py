@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.errors import DatasetError, TruncatedFileError
+from dask_tiled.files.file import is_filling
 from dask_tiled.formats.hdf5.grids import Box, boxes_between, uncovered
 from dask_tiled.formats.hdf5.library import shape_of
 from dask_tiled.formats.hdf5.selections import is_unlimited
 from dask_tiled.formats.hdf5.tree import Tree
-from dask_tiled.model.files import is_filling
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.layout import MAX_NDIM
 

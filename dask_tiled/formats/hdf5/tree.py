@@ -7,12 +7,12 @@ inside the folder of the opened file unless the user permits others.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
+from dask_tiled.apart.child import on_opening
 from dask_tiled.errors import (
     CorruptFileError,
     DatasetError,
@@ -20,13 +20,13 @@ from dask_tiled.errors import (
     TruncatedFileError,
     require,
 )
+from dask_tiled.files.file import File, is_filling
+from dask_tiled.files.paths import is_url
 from dask_tiled.formats.hdf5.grids import Box
 from dask_tiled.formats.hdf5.library import MOST_BUILT_IN, filters_of, load_plugins, open_file
 from dask_tiled.formats.hdf5.selections import MOST_BOXES, boxes_of, moved
 from dask_tiled.formats.tools.files import may_be_longer, named_file
 from dask_tiled.model.doubts import Doubt
-from dask_tiled.model.files import File, is_filling, is_refusal
-from dask_tiled.model.paths import is_url
 
 MOST_LINKS = 16
 """Maximum number of links on the way to an object: links may be cyclic."""
@@ -34,23 +34,6 @@ MOST_OPEN = 32
 """Maximum number of files of a series that stay open."""
 BROKEN = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, OverflowError)
 """Errors of h5py for corrupt files."""
-
-
-@contextmanager
-def reading_of(file: File, problem: str) -> Iterator[None]:
-    """Convert errors of corrupt files to CorruptFileError; keep those of this package."""
-    try:
-        yield
-    except DatasetError:
-        raise
-    except (*BROKEN, MemoryError) as error:
-        if is_refusal(error):
-            raise
-        raise CorruptFileError(problem, path=file.path, found=str(error)) from error
-
-
-on_opening: ContextVar[Callable[[File], object]] = ContextVar("on_opening", default=id)
-"""Called for each linked file, before the library opens it."""
 
 
 class CircularLinkError(LookupError):

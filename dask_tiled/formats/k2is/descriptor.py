@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.files.file import is_filling
 from dask_tiled.formats import tools
 from dask_tiled.formats.dm.tags import group, read_tags
 from dask_tiled.formats.k2is.sectors import (
@@ -33,7 +34,6 @@ from dask_tiled.formats.k2is.sectors import (
 )
 from dask_tiled.formats.tools.files import absolute, common_stem
 from dask_tiled.model.doubts import Doubt, left_over, unknown_scan
-from dask_tiled.model.files import is_filling
 
 SECTORS = 8
 UNPACK = tools.Decoder("unpack12", np.dtype(np.uint16), COLUMNS * 3 // 2, COLUMNS)

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dask_tiled.files.file import is_filling
+from dask_tiled.files.paths import in_folder
 from dask_tiled.formats import tools
 from dask_tiled.formats.mib.chips import RAW, raw_layout
 from dask_tiled.formats.mib.facts import INSTRUMENT, decode, facts_type
@@ -30,8 +32,6 @@ from dask_tiled.formats.tools.frames import count_frames
 from dask_tiled.formats.tools.header import read_table
 from dask_tiled.formats.tools.text import read_pairs
 from dask_tiled.model.doubts import Doubt, lost_frames
-from dask_tiled.model.files import is_filling
-from dask_tiled.model.paths import in_folder
 
 MAGIC = b"MQ1,"
 HDR_MAGIC = b"HDR,"

@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dask_tiled.files.paths import in_folder
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.files import opened
 from dask_tiled.formats.tools.text import local_time, read_pairs, since_1970
 from dask_tiled.model.doubts import inferred_scan, unknown_scan
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.paths import in_folder
 
 KINDS = {
     "movie": re.compile(r".*_movie\.mrc", re.DOTALL),

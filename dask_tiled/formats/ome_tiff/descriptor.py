@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import check_whole
+from dask_tiled.files.paths import Border, within
 from dask_tiled.formats import tools
 from dask_tiled.formats.ome_tiff.files import (
     SetFolder,
@@ -41,7 +42,6 @@ from dask_tiled.model.axes import nav_axes
 from dask_tiled.model.doubts import left_out
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.instrument import converted
-from dask_tiled.model.paths import Border, within
 
 NEAR = 0.1
 """Largest distance of planes from their places, in steps: stages measure with errors."""

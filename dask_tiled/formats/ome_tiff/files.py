@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.files.file import read_exactly, read_head
+from dask_tiled.files.paths import absolute, file_size, in_folder, names_in, real
 from dask_tiled.formats.ome_tiff.xml import MAX_BYTES, Document, plain_uuid
 from dask_tiled.formats.tiff.ifd import find_description, is_tiff
 from dask_tiled.formats.tools.files import named_file
-from dask_tiled.model.files import read_exactly, read_head
-from dask_tiled.model.paths import absolute, file_size, in_folder, names_in, real
 
 HEAD_BYTES = 1 << 12  # enough for the UUID of the document
 ENDINGS = (".tif", ".tiff", ".tf2", ".tf8", ".btf", ".ome")

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.files.file import is_filling
 from dask_tiled.formats import tools
 from dask_tiled.formats.ser import emi
 from dask_tiled.formats.tools.files import read_exactly
 from dask_tiled.model.axes import nav_axes
 from dask_tiled.model.doubts import Doubt, unknown_scan
-from dask_tiled.model.files import is_filling
 from dask_tiled.model.indexing import Index
 from dask_tiled.model.instrument import entries
 from dask_tiled.model.runs import run_table

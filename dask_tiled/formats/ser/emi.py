@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element
 
+from dask_tiled.files.paths import in_folder
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.choosing import choose_picture
 from dask_tiled.formats.tools.files import absolute, is_file, names_in, natural_key
 from dask_tiled.formats.tools.text import MAX_COUNT, local_time, parse_xml
 from dask_tiled.model.doubts import Doubt
-from dask_tiled.model.paths import in_folder
 
 MAGIC = b"JK\x00\x02"
 SCANNED_BYTES = 1 << 24  # only this much is searched, as files may hold images

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import check_whole
+from dask_tiled.files.file import is_filling
 from dask_tiled.formats import tools
 from dask_tiled.formats.tiff.calibration import PageFacts, is_jeol, read_calibration, read_report
 from dask_tiled.formats.tiff.dates import dates_of
@@ -31,7 +32,6 @@ from dask_tiled.formats.tiff.tags import read_tags
 from dask_tiled.formats.tools.choosing import choose_picture
 from dask_tiled.formats.tools.files import lost_before, named_in_a_row
 from dask_tiled.model.doubts import Doubt
-from dask_tiled.model.files import is_filling
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.listing import most_listed
 

@@ -15,8 +15,8 @@ from struct import Struct
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.model.files import File, opened_fd, read_head
-from dask_tiled.model.paths import is_url
+from dask_tiled.files.file import File, opened_fd, read_head
+from dask_tiled.files.paths import is_url
 from dask_tiled.system.files import pread
 
 Entry: TypeAlias = tuple[int, int, int, bytes]

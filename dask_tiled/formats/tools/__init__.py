@@ -6,7 +6,9 @@ frames; ``tools.volume`` lays out one array in C order; ``tools.events`` lays ou
 Formats in other packages use them too.
 """
 
+from dask_tiled.apart.calls import safely
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, printable
+from dask_tiled.files.file import File, read_head
 from dask_tiled.formats.registry import Format
 from dask_tiled.formats.tools.files import beside
 from dask_tiled.formats.tools.frames import Record, beside_frames, lay_out, record_layout
@@ -25,7 +27,6 @@ from dask_tiled.model.axes import Axis
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.decoders import BlockDecoder, Decoder, EventDecoder, plain
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import File, read_head
 from dask_tiled.model.headers import Headers, WrongHeader, stored_headers
 from dask_tiled.model.instrument import Entry
 from dask_tiled.model.layout import Layout
@@ -65,6 +66,7 @@ __all__ = [
     "read_head",
     "record_dtype",
     "record_layout",
+    "safely",
     "size_of",
     "stored_headers",
     "wrong_field",

@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dask_tiled.errors import DatasetError
+from dask_tiled.files.file import File
 from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.decoders import EventDecoder, function_at
 from dask_tiled.model.events import EventRun, EventTarget
-from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import axis_columns, piece_table

@@ -15,9 +15,8 @@ from dask_tiled.errors import (
     RemoteError,
     TruncatedFileError,
 )
-from dask_tiled.model.doubts import Doubt
-from dask_tiled.model.files import File, is_following, is_refusal, opened, read_exactly
-from dask_tiled.model.paths import (
+from dask_tiled.files.file import File, is_following, is_refusal, opened, read_exactly
+from dask_tiled.files.paths import (
     Border,
     absolute,
     border,
@@ -32,6 +31,7 @@ from dask_tiled.model.paths import (
     names_in,
     real,
 )
+from dask_tiled.model.doubts import Doubt
 
 __all__ = [
     "Series",

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dask_tiled.errors import TruncatedFileError
+from dask_tiled.files.file import File, is_filling
 from dask_tiled.model.decoders import Decoder, plain
-from dask_tiled.model.files import File, is_filling
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import FARTHEST, axis_columns, piece_table, spans, strides_of
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, printable
-from dask_tiled.model.files import File, RemoteFile, opened_fd, read_exactly
+from dask_tiled.files.file import File, RemoteFile, opened_fd, read_exactly
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.system.files import pread
 
@@ -95,8 +95,9 @@ def read_table(
     """
     record = record_dtype(fields)
     file = File.at(path)
-    if at + step * (count - 1) + size_of(fields) > file.size:
-        problem, found = "the file ends inside a header", f"{file.size} bytes"
+    last = at + step * (count - 1)
+    if min(at, last) < 0 or max(at, last) + size_of(fields) > file.size:
+        problem, found = "a header lies beyond the file", f"{file.size} bytes"
         expected = f"{count} headers, {step} bytes apart, from byte {at} on"
         raise TruncatedFileError(problem, path=path, expected=expected, found=found)
     if isinstance(file, RemoteFile):

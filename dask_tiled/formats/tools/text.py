@@ -16,7 +16,7 @@ from xml.etree import ElementTree as ET
 from xml.parsers import expat
 
 from dask_tiled.errors import CorruptFileError, TruncatedFileError
-from dask_tiled.model.files import File, read_head
+from dask_tiled.files.file import File, read_head
 
 NOTHING = {"", ".", "_None_", "<undefined>", "None"}
 """Placeholders for a missing name or unit."""

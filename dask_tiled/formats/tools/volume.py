@@ -15,14 +15,14 @@ import numpy.typing as npt
 
 from dask_tiled.codecs.packed_files import is_compressed, packed_by, unpacker
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
+from dask_tiled.files.file import File, read_head
+from dask_tiled.files.paths import in_folder
 from dask_tiled.formats.tools.files import beside, named_file
 from dask_tiled.formats.tools.text import MAX_HEADER
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.description import Description
-from dask_tiled.model.files import File, read_head
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.paths import in_folder
 from dask_tiled.model.pieces import Piece, strides_of
 
 Parts = File | Sequence[tuple[File, int]]

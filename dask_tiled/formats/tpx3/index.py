@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from dask_tiled.files.file import opened
+from dask_tiled.files.paths import is_file
+from dask_tiled.files.sidecars import write_beside
 from dask_tiled.formats import tools
 from dask_tiled.model.decoders import function_at
-from dask_tiled.model.files import opened
 from dask_tiled.model.indexing import Index
-from dask_tiled.model.paths import is_file
-from dask_tiled.model.sidecars import write_beside
 
 MAGIC = b"TPX3"
 WORD = 8

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import check_whole
+from dask_tiled.files.file import is_filling
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.files import SeriesFile, gather, lost_before
 from dask_tiled.formats.tools.frames import count_frames
@@ -21,7 +22,6 @@ from dask_tiled.formats.tools.header import Allowed, read_table
 from dask_tiled.formats.tools.text import since_1970
 from dask_tiled.formats.tvips.scan import Headers, TvipsScan, find_scan, snake
 from dask_tiled.model.doubts import unknown_scan
-from dask_tiled.model.files import is_filling
 from dask_tiled.model.indexing import Array
 
 HEADER_BYTES = 256

@@ -6,12 +6,12 @@ import os
 from typing import NamedTuple
 
 from dask_tiled.errors import OutsideFolderError, StaleFileError
+from dask_tiled.files.paths import Border, border, in_folder, real, within
 from dask_tiled.formats.zarr.chunks import FolderChunks
 from dask_tiled.formats.zarr.documents import DOCUMENT, node_in, opened
 from dask_tiled.formats.zarr.folders import Directory, StoreFolder
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
-from dask_tiled.model.paths import Border, border, in_folder, real, within
 
 MOST_POINTS = 1 << 20
 """Coordinates with more positions, or larger chunks, are not read."""

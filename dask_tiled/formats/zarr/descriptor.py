@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from dask_tiled.errors import DatasetError, check_whole
+from dask_tiled.files.file import File, is_refusal
 from dask_tiled.formats.registry import Format
 from dask_tiled.formats.tools.hyperspy import AxisFacts, signal_dims
 from dask_tiled.formats.zarr.choice import ArrayMember, StoreDocument, choose
@@ -34,7 +35,6 @@ from dask_tiled.model.colours import is_sound_list
 from dask_tiled.model.decoders import BlockDecoder, Decoder
 from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import Doubt, from_json, uneven_axis
-from dask_tiled.model.files import File, is_refusal
 from dask_tiled.model.layout import MAX_NDIM, Layout
 from dask_tiled.model.mark import MARK, told_instrument, with_missing
 from dask_tiled.model.pieces import PieceTable, joined

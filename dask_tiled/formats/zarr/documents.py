@@ -17,7 +17,7 @@ import numpy as np
 from dask_tiled.codecs.array_codecs import ARRAY_CODECS, NUMBERS
 from dask_tiled.codecs.pipeline import Pipeline, of_numcodecs
 from dask_tiled.codecs.shards import named
-from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.errors import CorruptFileError, DatasetError, Guard
 from dask_tiled.formats.tools.text import parse_json
 from dask_tiled.formats.zarr.folders import FolderEntry, StoreFolder
 from dask_tiled.model.ome_zarr import KEYS
@@ -187,7 +187,7 @@ def opened(entry: FolderEntry, document: Mapping[str, Any]) -> Any:
     kind = document.get("data_type", "uint8")
     if not isinstance(kind, str) or kind not in NUMBERS:
         raise DatasetError("unsupported data type", path=entry.path, found=str(kind))
-    try:
+    with Guard(entry.path, "zarr cannot read the document of an array"):
         if document["zarr_format"] == 2:
             plain = {ARRAY: {**document, "filters": None, "compressor": None}}
             plain[ATTRIBUTES] = document["attributes"]
@@ -198,10 +198,6 @@ def opened(entry: FolderEntry, document: Mapping[str, Any]) -> Any:
         store = zarr.storage.MemoryStore(contents)
         array = zarr.open_array(store, mode="r", zarr_format=document["zarr_format"])
         array.chunks, array.shards, dict(array.attrs)
-    except Exception as error:
-        raise CorruptFileError(
-            "zarr cannot read the document of an array", path=entry.path, found=str(error)
-        ) from error
     for name in ("shape", "chunks", "shards"):
         sizes = getattr(array, name) or (1,)
         if not (name != "shape") <= math.prod(sizes) < MOST_PIXELS:

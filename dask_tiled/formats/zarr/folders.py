@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.formats.zarr.zips import MAGIC, ZipIndex
-from dask_tiled.model.files import File, read_exactly
-from dask_tiled.model.paths import (
+from dask_tiled.files.file import File, read_exactly
+from dask_tiled.files.paths import (
     in_folder,
     is_file,
     is_link,
@@ -20,6 +19,7 @@ from dask_tiled.model.paths import (
     list_folder,
     list_folders,
 )
+from dask_tiled.formats.zarr.zips import MAGIC, ZipIndex
 
 MOST_INFLATED = 1 << 25
 """Largest deflated document."""

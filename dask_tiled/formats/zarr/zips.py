@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple, NoReturn
 
 from dask_tiled.errors import CorruptFileError, DatasetError
-from dask_tiled.model.files import File, RemoteFile, is_refusal, read_exactly
+from dask_tiled.files.file import File, RemoteFile, is_refusal, read_exactly
 
 MAGIC = b"PK\x03\x04"
 HEADER = struct.Struct("<4s22xHH")

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from dask_tiled.files.file import is_refusal
 from dask_tiled.formats.hdf5.attributes import attribute, label
 from dask_tiled.formats.hdf5.convention import Calibration, Convention, read_axis
 from dask_tiled.formats.hdf5.datasets import Picture
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.doubts import uneven_axis
-from dask_tiled.model.files import is_refusal
 
 MOST_SCALES = 16
 """Look at most at this many scales of a dimension."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError, check_whole
+from dask_tiled.files.file import File
 from dask_tiled.formats.hdf5.chunk_index import list_chunks
 from dask_tiled.formats.hdf5.library import chunks_of, filters_of
 from dask_tiled.formats.hdf5.tree import Tree
@@ -27,7 +28,6 @@ from dask_tiled.formats.tools.events import (
 from dask_tiled.model.blocks import Fetch
 from dask_tiled.model.decoders import EventDecoder, function_at
 from dask_tiled.model.events import EventRun, EventTarget
-from dask_tiled.model.files import File
 from dask_tiled.model.indexing import Bytes, Index
 from dask_tiled.model.layout import Layout
 

@@ -1,0 +1,1 @@
+"""Calls of libraries in child processes, bounded in time and memory."""

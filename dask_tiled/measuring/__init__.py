@@ -1,0 +1,1 @@
+"""Measurements of samples of an array: bad pixels and discs."""

@@ -1,0 +1,1 @@
+"""From paths to arrays: descriptions, arrays, several arrays, and facts about frames."""

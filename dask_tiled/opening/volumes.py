@@ -1,0 +1,227 @@
+"""Many files of one shape as one array, in which each file is a frame."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.files.file import File
+from dask_tiled.formats.describing import expanded
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.blocks import Block, Fetch
+from dask_tiled.model.calibration import Calibrations, calibrated
+from dask_tiled.model.decoders import BlockDecoder, Decoder, function_at
+from dask_tiled.model.description import BY_USER, VOLUMES, Description
+from dask_tiled.model.indexing import Array, Cut
+from dask_tiled.model.layout import Layout
+from dask_tiled.model.pieces import joined, piece_table, strides_of
+from dask_tiled.opening.arrays import tiled
+from dask_tiled.opening.describing import Path, describe, warn_of
+from dask_tiled.tiling.negotiation import TilingRequest
+
+AXIS = "volume"
+
+
+def open_volumes(
+    paths: Path | Sequence[Path],
+    format: str | None = None,
+    *,
+    tiling: TilingRequest | Sequence[TilingRequest] | None = None,
+    chunks: Any = None,
+    io: str = "auto",
+    axes: Calibrations | None = None,
+    **options: Any,
+) -> da.Array:
+    """Open many files of one shape as one lazy array.
+
+    Each file is a frame of the array, whatever axes it has: reductions over the first axis, such as
+    ``arr.sum(0)``, read all files tile by tile, in memory that does not depend on their number.
+
+    Parameters
+    ----------
+    paths : path-like or sequence of path-like
+        The files, in this order, or a pattern with ``*``: its matches in natural order, each
+        volume once.
+    format : str, optional
+        Name of the format, one of :func:`formats`; by default it is detected, for every file.
+    tiling : TilingRequest or sequence of them, optional
+        Requests of the array's consumers; by default ``TilingRequest("pixel")``, chunks of all
+        files and a part of the volume. Compressed volumes stay whole.
+    chunks, io : optional
+        As in :func:`open_dataset`.
+    axes : mapping of str, or sequence of Axis, optional
+        As in :func:`open_dataset`, for all axes; the axis of the files is called ``volume``.
+    **options
+        Further options of :func:`open_dataset`, for every file, except corrections.
+
+    Returns
+    -------
+    TiledArray
+        A :class:`dask.array.Array` of shape ``(files, ...)``: a new axis, then the files' axes.
+
+    Raises
+    ------
+    FileNotFoundError
+        A path does not exist.
+    DatasetError
+        A file differs in shape or dtype from the first one, or does not show all of its frames in
+        stored order; or it cannot be opened.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dask_tiled
+    >>> frames = np.arange(3 * 4 * 5, dtype="u2").reshape(3, 4, 5)
+    >>> np.save("frames.npy", frames)
+    >>> np.save("frames2.npy", frames + 1)
+    >>> arr = dask_tiled.open_volumes("frames*.npy")
+    >>> arr.shape, arr.dims[0]
+    ((2, 3, 4, 5), 'volume')
+    >>> int(arr.mean(axis=0)[0, 0, 0].compute() * 2)
+    1
+    """
+    with expanded(paths, options.get("storage_options")) as (names, _):
+        volumes = [describe(name, format, **options) for name in names]
+    if isinstance(paths, (str, os.PathLike)):  # a pattern may match several files of one volume
+        volumes = list({volume.files: volume for volume in volumes}.values())
+    warn_of(*volumes, **options)
+    desc = stacked(volumes)
+    if axes is not None:
+        found = calibrated(desc.axes, axes, desc.shape, desc.files[0].path)
+        desc = desc.with_axes(found, BY_USER)
+    return tiled(desc, TilingRequest("pixel") if tiling is None else tiling, chunks, io)
+
+
+def stacked(volumes: Sequence[Description]) -> Description:
+    """Describe volumes of one shape as frames of one array."""
+    first = volumes[0]
+    for volume in volumes:
+        _check(volume, first)
+    files: list[File] = []
+    decoders: dict[Decoder | BlockDecoder, int] = {}
+    tables = []
+    for number, volume in enumerate(volumes):
+        start, shape, strides = _boxes(volume)
+        layout, columns = volume.layout, volume.layout.pieces.rows()
+        several = (len(files), len(layout.files)) if len(layout.files) > 1 else None
+        ours = [decoders.setdefault(_decoder(d, several), len(decoders)) for d in layout.decoders]
+        ones = np.ones(len(start), np.int64)
+        tables.append(
+            piece_table(
+                np.column_stack([number * ones, start]),
+                np.column_stack([ones, shape]),
+                columns.offset,
+                np.column_stack([0 * ones, strides]),
+                file=columns.file + len(files),
+                decoder=np.array(ours)[columns.decoder],
+                nbytes=columns.nbytes,
+            )
+        )
+        files += layout.files
+    n, nav = len(volumes), first.layout.nav_shape
+    layout = Layout(
+        files,
+        (n,),
+        nav + first.layout.sig_shape,
+        joined(tables),
+        tuple(decoders),
+        cuts=(Cut(0, 1, n), *first.layout.cuts),
+        repeats=(1,) * len(nav) + first.layout.repeats,
+    )
+    base = first.base_shape if first.layout.grid == nav else ()
+    return replace(
+        first,
+        layout=layout,
+        axes=(Axis(AXIS), *first.axes),
+        nav_ndim=1,
+        metadata={**first.metadata, VOLUMES: n},
+        base_shape=(1, *base) if base else (),
+    )
+
+
+def _check(volume: Description, first: Description) -> None:
+    """Check that a volume matches the first one."""
+    path = volume.files[0].path
+    if volume.conversion.corrections is not None:
+        raise DatasetError(
+            "volumes cannot be corrected", path=path, hint="Open each file separately."
+        )
+    facts = {
+        "shape": (volume.shape, first.shape),
+        "dtype": (volume.dtype, first.dtype),
+        "type of stored pixels": (volume.layout.dtype, first.layout.dtype),
+        "cut": (volume.layout.cuts, first.layout.cuts),
+        "binning": (volume.layout.repeats, first.layout.repeats),
+        "scaling": (volume.conversion.scaling, first.conversion.scaling),
+    }
+    for name, (found, expected) in facts.items():
+        if found != expected:
+            raise DatasetError(
+                f"the volume differs from the first one: {name}",
+                path=path,
+                expected=f"{expected}, as in {first.files[0].path}",
+                found=found,
+            )
+
+
+def _boxes(volume: Description) -> tuple[npt.NDArray[np.int64], ...]:
+    """Return start, shape and strides of all pieces, on the axes of the array."""
+    layout, columns = volume.layout, volume.layout.pieces.rows()
+    selection, boxes = layout.selection, columns[4:]
+    in_order = selection.numbers is None and not selection.first and not selection.absent()
+    if in_order and selection.nav_shape == layout.grid:
+        return boxes
+    whole = len(layout.grid) == 1 and not columns.start[:, 0].any()
+    whole &= bool((columns.shape[:, 0] == layout.n_frames).all())
+    if not in_order or not whole or layout.has_blocks:
+        raise DatasetError(
+            "frames are missing or not in stored order",
+            path=volume.files[0].path,
+            hint="Open each file separately, and combine them with dask.array.stack.",
+        )
+    # Frames at equal distances along one axis can be reshaped to several axes.
+    start, _, strides = (table[:, 0] for table in boxes)
+    nav = np.array(selection.nav_shape, np.int64)
+    inner = np.array(strides_of(selection.nav_shape, 1), np.int64)
+    unfolded = np.outer(start, inner), np.tile(nav, (len(start), 1)), np.outer(strides, inner)
+    return tuple(
+        np.concatenate([new, table[:, 1:]], axis=1)
+        for new, table in zip(unfolded, boxes, strict=True)
+    )
+
+
+def _decoder(
+    decoder: Decoder | BlockDecoder, files: tuple[int, int] | None
+) -> Decoder | BlockDecoder:
+    """Wrap a block decoder for a stack."""
+    if isinstance(decoder, Decoder):
+        return decoder
+    options = (("function", decoder.function), ("options", decoder.options), ("files", files))
+    return BlockDecoder(f"{__name__}:decode", decoder.dtype, options)
+
+
+def decode(
+    block: Block,
+    fetch: Fetch,
+    *,
+    function: str,
+    options: tuple[tuple[str, Any], ...],
+    files: tuple[int, int] | None,
+) -> Array:
+    """Decode a block of a volume with its format's decoder, which has no volume axis."""
+    first, count = files or (0, 0)
+    alone = block._replace(
+        files=block.files[first : first + count] if files else (block.file,),
+        start=block.start[1:],
+        shape=block.shape[1:],
+    )
+    pixels = function_at(function)(alone, fetch, **dict(options))
+    # The caller reports an unexpected shape.
+    return pixels[None] if pixels.shape == alone.shape else pixels

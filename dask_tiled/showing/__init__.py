@@ -1,0 +1,1 @@
+"""Pictures of arrays: what is drawn, and how."""

@@ -1,0 +1,359 @@
+"""Pictures of arrays, chosen by the kind of their axes."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any
+
+import dask.array as da
+import numpy as np
+from dask.base import compute
+
+from dask_tiled.errors import DatasetError, check_whole
+from dask_tiled.measuring.discs import Disc, find_disc
+from dask_tiled.measuring.sampling import mean_of, steps_between
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.colours import drawn as colours_of_channels
+from dask_tiled.model.indexing import Array
+from dask_tiled.opened.inputs import as_array, is_array
+from dask_tiled.opening.arrays import opened
+from dask_tiled.opening.stored_results import stored_results
+from dask_tiled.showing.overviews import smallest_level
+from dask_tiled.showing.panels import Composite, ImagePanel, Line, Panel, VectorPanel
+from dask_tiled.showing.plotting import SAVED_DOTS_PER_INCH, check_target, draw
+from dask_tiled.showing.roles import SPACE
+from dask_tiled.showing.subject import LONGEST_OF_LARGE, Subject, numbers, ordinal
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Path = str | os.PathLike[str]
+Drawn = tuple[list[Panel], list[str]]
+"""Panels, and notes on their content."""
+
+MOST_PANELS = 6
+"""Maximum number of channels drawn."""
+MOST_LINES, LEAST_POINTS = 8, 32
+"""Up to this many spectra of at least this many channels are drawn as lines; otherwise as an
+image."""
+
+
+def show(arr: Any, target: Path | IO[bytes] | None = None, *, frames: int | None = None) -> Figure:
+    """Draw an array, on its axes with units.
+
+    The picture depends on the axes:
+
+    - a scan: its mean frame, and the sums inside and outside of its bright disc, as virtual
+      detectors; without a disc, the sums of its frames;
+    - a stack: its mean frame and the sum of each; a spectrum image: its mean spectrum and the sum
+      of each;
+    - channels and masks: an image for each, with its name, and a colour image of channels; they are
+      never averaged;
+    - vectors, such as centres of mass: hues for directions, brightness for lengths, and components;
+    - a volume: three planes through its centre, head up if the file stores the orientation;
+    - images, colours and spectra as they are; moduli of complex numbers;
+    - an export to zarr with results: the stored results. Nothing is computed.
+
+    A large file is sampled at equal intervals, and the picture names the number of
+    frames. Contrast excludes half a percent of the pixels at both ends.
+
+    Parameters
+    ----------
+    arr : dask.array.Array, numpy.ndarray, DataArray of xarray, path-like or sequence of path-like
+        An opened array, or one computed from it; or files, as for :func:`open_dataset`. Numbers,
+        booleans or colours.
+    target : path-like or file, optional
+        Where to save the picture; the suffix selects the file type, PNG for a file object.
+    frames : int, optional
+        Largest number of frames to read; by default all frames of a file of up to 512 MiB, and of
+        larger files about 16,384 frames or 512 MiB (64 MiB for URLs).
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        It is shown in a notebook, and in a window at the prompt of Python or IPython; in a script
+        ``matplotlib.pyplot.show()`` shows it. The last 20 windows are kept open. A picture saved to
+        ``target`` is not shown.
+
+    Raises
+    ------
+    ImportError
+        matplotlib is not installed.
+    DatasetError
+        The array cannot be drawn; or as for :func:`open_dataset`.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> from dask_tiled.testing import write_mib
+    >>> path = write_mib("scan.mib", np.ones((24, 32, 64, 64), "uint16"))
+    >>> figure = dask_tiled.show(path, "scan.png")
+    """
+    check_target(target)
+    limit = None if frames is None else check_whole("frames", frames, least=1)
+    arr = as_array(arr) if is_array(arr) else opened(arr, missing="fill")
+    subject, stored = _subject(arr), stored_results(arr) if limit is None else {}
+    drawn, notes = _stored(stored) if stored else _panels(subject, limit)
+    figure = draw(drawn, subject.title, subject.subtitle, notes, is_shown=target is None)
+    if target is not None:
+        figure.savefig(target, dpi=SAVED_DOTS_PER_INCH)
+    return figure
+
+
+def _subject(arr: da.Array) -> Subject:
+    """Return the subject of an array; of a large image, of a small level of its pyramid."""
+    level = smallest_level(arr, LONGEST_OF_LARGE[1])
+    subject = Subject.of(level).in_colours()
+    if level is arr:
+        return subject
+    reduced = (whole / n for whole, n in zip(arr.shape, level.shape, strict=True))
+    note = f"a level of the pyramid in the file, {round(max(reduced))} times smaller"
+    return subject._replace(subtitle=Subject.of(arr).subtitle, left_out=(note,))
+
+
+def _panels(subject: Subject, limit: int | None) -> Drawn:
+    """Compute the panels, with notes about the sample."""
+    roles, colours = subject.roles, subject.colours
+    apart = roles.apart
+    sig_ndim = len(subject.axes) - subject.nav_ndim
+    if colours is None and apart is not None:
+        kinds = {"component": _vectors} if len(subject.axes) - 1 == apart else {}
+        return kinds.get(subject.axes[apart].name, _channels)(subject, apart, limit)
+    if roles.is_volume and colours is None:
+        return _volume(subject)
+    is_image = sig_ndim - (colours is not None) < 3
+    if subject.nav_ndim and sig_ndim and len(subject.axes) > 2 and is_image:
+        return _scan(subject, limit)
+    return _plain(subject)
+
+
+def _stored(results: Mapping[str, da.Array]) -> Drawn:
+    """Return a panel for each stored result of an export."""
+    drawn: list[Panel] = []
+    for name, arr in results.items():
+        with suppress(DatasetError):  # single numbers, for example, cannot be drawn
+            (panel, *_), _ = _panels(Subject.of(arr), None)
+            drawn.append(panel._replace(title=name.replace("_", " ").capitalize()))
+    return drawn[:MOST_PANELS], ["stored with the array"]
+
+
+def _plain(subject: Subject) -> Drawn:
+    """Return a panel of an image or of lines; of arrays with more axes, of the middle."""
+    colours = subject.colours
+    image_ndim = 3 if colours is not None else min(len(subject.axes), 2)
+    middle, notes = _middle(subject, image_ndim)
+    shown = middle.thinned()
+    notes += shown.left_out
+    (pixels,) = compute(numbers(shown.arr))
+    if colours is None:
+        return [_lines(shown, pixels) or _panel(shown, "", pixels)], notes
+    at = middle.colours or 0
+    axes = _without(shown.axes, at)
+    return [ImagePanel("", np.moveaxis(pixels, at, -1), (axes[0], axes[1]))], notes
+
+
+def _volume(subject: Subject) -> Drawn:
+    """Return three planes through the middle."""
+    middle, notes = _middle(subject, 3)
+    planes = []
+    for k in range(3):
+        place = middle.shape[k] // 2
+        planes.append((f"{middle.axes[k].name} = {place}", middle.at(k, place).thinned()))
+    found = compute(*(numbers(thin.arr) for _, thin in planes))
+    drawn = [_panel(thin, name, x) for (name, thin), x in zip(planes, found, strict=True)]
+    left_out = dict.fromkeys(note for *_, thin in planes for note in thin.left_out)
+    return drawn, [*notes, "three planes through the middle", *left_out]
+
+
+def _channels(subject: Subject, axis: int, limit: int | None) -> Drawn:
+    """Return panels of channels, masks or components, and a composite of channels."""
+    along, count = subject.axes[axis], subject.shape[axis]
+    places = range(min(count, MOST_PANELS))
+    names = along.labels if len(along.labels) == count else [f"{along.name} = {k}" for k in places]
+    images, notes = _images([subject.at(axis, k) for k in places], limit)
+    drawn = [_panel(shown, names[k], pixels) for k, (shown, pixels) in enumerate(images)]
+    if count > len(places):
+        notes = [f"{len(places)} of {count} positions along {along.name}", *notes]
+    channels = [panel for panel in drawn if isinstance(panel, ImagePanel)]
+    is_result = axis == len(subject.axes) - 1
+    colours = colours_of_channels(along.colours, count)
+    return drawn if is_result else [*drawn, Composite("together", channels, colours)], notes
+
+
+def _vectors(subject: Subject, axis: int, limit: int | None) -> Drawn:
+    """Return a panel of vectors on a plane, and panels of their components."""
+    drawn, notes = _channels(subject, axis, limit)
+    components = dict(zip(subject.axes[axis].labels, drawn, strict=False))
+    y, x = components.get("y"), components.get("x")
+    if len(drawn) != 2 or y is None or x is None:
+        return drawn, notes
+    if isinstance(y, Line) and isinstance(x, Line):
+        values, names = [*y.values, *x.values], ("y", "x")
+        return [y._replace(title="", values=np.stack(values), names=names)], notes
+    if not (isinstance(y, ImagePanel) and isinstance(x, ImagePanel)):
+        return drawn, notes
+    vectors, mean = _around_mean(np.stack([y.values, x.values]).astype(float))
+    if mean.any():
+        units = subject.units and f" {subject.units}"
+        notes.append(f"vectors from their mean, y = {mean[0]:.4g}{units}, x = {mean[1]:.4g}{units}")
+    return [VectorPanel("Direction and length", vectors, y.axes, subject.units), y, x], notes
+
+
+def _around_mean(vectors: Array) -> tuple[Array, Array]:
+    """Subtract the mean of vectors if all point in its direction; return both.
+
+    Positions such as centres of mass do; only their differences are of interest.
+    """
+    there = np.isfinite(vectors).all(axis=0)
+    mean = vectors[:, there].mean(axis=1) if there.any() else np.zeros(2)
+    if not there.any() or not (np.tensordot(mean, vectors[:, there], 1) > 0).all():
+        return vectors, np.zeros(2)
+    return vectors - mean[:, np.newaxis, np.newaxis], mean
+
+
+def _scan(subject: Subject, limit: int | None) -> Drawn:
+    """Return the mean frame, and images of virtual detectors."""
+    nav, colours = subject.nav_ndim, subject.colours
+    sample, there, notes = _sample(subject, limit)
+    pixels = numbers(sample.arr if there.all() else sample.arr[there])
+    outer = pixels.ndim - (sample.arr.ndim - nav)
+    mean = mean_of(pixels, outer)
+    is_image = mean.ndim - (colours is not None) == 2
+    disc = find_disc(mean) if mean.ndim == 2 and nav > 1 else None
+    masks, titles = np.ones((1, *mean.shape)), ["Sum of each frame"]
+    if not is_image:
+        titles = ["Sum of each spectrum"]
+    if disc is not None:
+        inside = disc.mask(mean.shape)
+        masks, titles = np.stack([inside, ~inside]), ["Bright field", "Dark field"]
+    seen = np.full((*there.shape, len(masks)), np.nan)
+    seen[there] = _sums(pixels, masks.astype(float), outer).reshape(-1, len(masks))
+    if nav > 2:
+        notes.append(f"mean along {', '.join(axis.name for axis in sample.axes[: nav - 2])}")
+        seen = _mean_over(seen, nav - 2)
+    frame = sample._replace(axes=sample.axes[nav:])
+    if colours is not None:
+        mean = np.moveaxis(mean, colours - nav, -1)
+        frame = frame._replace(axes=_without(frame.axes, colours - nav))
+    scan = sample._replace(axes=sample.axes[max(0, nav - 2) : nav])
+    drawn = [_panel(frame, "Mean frame" if is_image else "Mean spectrum", mean, disc, "inferno")]
+    drawn += [_panel(scan, title, seen[..., k]) for k, title in enumerate(titles)]
+    return drawn, notes
+
+
+def _middle(subject: Subject, ndim: int) -> tuple[Subject, list[str]]:
+    """Return the middle along the first axes, and notes that say so."""
+    notes = []
+    for _ in range(len(subject.axes) - ndim):
+        axis, size = subject.axes[0], subject.shape[0]
+        notes.append(f"{axis.name}: {size // 2} of {size}")
+        subject = subject.at(0, size // 2)
+    return subject, notes
+
+
+def _images(
+    subjects: Sequence[Subject], limit: int | None
+) -> tuple[list[tuple[Subject, Array]], list[str]]:
+    """Return an image of each subject: the mean of its frames, or the middle."""
+    nav = subjects[0].nav_ndim
+    if not nav or len(subjects[0].axes) - nav != 2:
+        middles = [_middle(subject, min(len(subject.axes), 2)) for subject in subjects]
+        shown = [middle.thinned() for middle, _ in middles]
+        found = compute(*(numbers(one.arr) for one in shown))  # in one pass
+        notes = [*middles[0][1], *shown[0].left_out]
+        return [*zip(shown, found, strict=True)], notes
+    images = []
+    for subject in subjects:
+        sample, there, notes = _sample(subject, limit)
+        pixels = numbers(sample.arr if there.all() else sample.arr[there])
+        mean = mean_of(pixels, pixels.ndim - (sample.arr.ndim - nav))
+        images.append((sample._replace(axes=sample.axes[nav:]), mean))
+    along = ", ".join(axis.name for axis in subjects[0].axes[:nav])
+    return images, [f"mean of each along {along}", *notes]
+
+
+def _sample(subject: Subject, limit: int | None) -> tuple[Subject, Array, list[str]]:
+    """Return sampled frames, a mask of the existing ones, and notes about them."""
+    nav, whole = subject.nav_ndim, math.prod(subject.shape[: subject.nav_ndim])
+    steps, rest = steps_between(subject.arr, nav, limit), [slice(None)] * (len(subject.axes) - nav)
+    some = subject.cut([*(slice(None, None, step) for step in steps), *rest])
+    there = np.ones(some.shape[:nav], bool)
+    if some.desc is not None:
+        there.ravel()[some.desc.missing] = False
+    if not there.any():
+        raise DatasetError("there is nothing to draw", found="only missing frames")
+    count, missing = there.size, there.size - np.count_nonzero(there)
+    noun = "frames" if len(subject.axes) - nav > 1 else "spectra"
+    text = f"all {whole:,} {noun}"
+    if count < whole:
+        along = zip(subject.axes, steps, strict=False)
+        every = [f"every {ordinal(step)} along {axis.name}" for axis, step in along if step > 1]
+        text = f"a sample: {count:,} of {whole:,} {noun}, {', '.join(every)}"
+    text += f", of which {missing:,} are missing" if missing else ""
+    sample = some.thinned(nav)
+    return sample, there, [text, *sample.left_out]
+
+
+def _without(axes: tuple[Axis, ...], place: int) -> tuple[Axis, ...]:
+    return axes[:place] + axes[place + 1 :]
+
+
+def _lines(subject: Subject, values: Array) -> Line | None:
+    """Return a few spectra as lines; None for images."""
+    few = values.ndim == 2 and len(values) <= MOST_LINES and values.shape[1] >= LEAST_POINTS
+    if not few or subject.nav_ndim != 1 or subject.axes[1].name in SPACE:
+        return None
+    names = subject.axes[0].labels or [f"{subject.axes[0].name} = {k}" for k in range(len(values))]
+    return Line("", values, subject.axes[1], subject.units, names)
+
+
+def _panel(
+    subject: Subject, title: str, values: Array, disc: Disc | None = None, colours: str = "gray"
+) -> Panel:
+    """Return a panel of values on a subject's axes, in anatomical orientation if known."""
+    axes, units = subject.axes, subject.units
+    if len(axes) == 1:
+        return Line(title, values[np.newaxis], axes[0], units)
+    return _upright(ImagePanel(title, values, (axes[0], axes[1]), units, disc, colours), subject)
+
+
+def _upright(image: ImagePanel, subject: Subject) -> ImagePanel:
+    """Orient an image: head (or else front) up, right side on the right."""
+    ends = [subject.directions.get(axis.name, "") for axis in image.axes]
+    ends = [e[::-1] if axis.scale < 0 else e for e, axis in zip(ends, image.axes, strict=True)]
+    if not all(ends):
+        return image
+    values, axes = image.values, list(image.axes)
+    if "LAS".index(_towards(ends[0])) < "LAS".index(_towards(ends[1])):
+        values, axes, ends = np.swapaxes(values, 0, 1), axes[::-1], ends[::-1]
+    for k, first in ((0, "SA"), (1, "LP")):  # directions at the top and on the left
+        if ends[k][0] not in first:
+            values, ends[k] = np.flip(values, k), ends[k][::-1]
+            axes[k] = axes[k].cut(values.shape[k] - 1, -1)
+    return image._replace(values=values, axes=(axes[0], axes[1]), ends=(ends[0], ends[1]))
+
+
+def _towards(ends: str) -> str:
+    """Return the anatomical axis of two directions."""
+    return next(letter for letter in "LAS" if letter in ends)
+
+
+def _sums(pixels: da.Array, masks: Array, ndim: int) -> Array:
+    """Sum every frame under masks, ignoring pixels that are not finite; NaN if none is."""
+    sig, there = tuple(range(ndim, pixels.ndim)), np.True_
+    if pixels.dtype.kind == "f":
+        finite = da.isfinite(pixels)
+        pixels, there = da.where(finite, pixels, 0), finite.any(sig)
+    sums = da.tensordot(pixels, masks, (sig, tuple(range(1, masks.ndim))))
+    found, there = compute(sums, there)
+    return np.where(there[..., np.newaxis], found, np.nan)
+
+
+def _mean_over(values: Array, ndim: int) -> Array:
+    """Return the mean along the first axes, ignoring NaN."""
+    axes, there = tuple(range(ndim)), ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        return np.divide(np.nansum(values, axis=axes), there.sum(axis=axes))
