@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dask_tiled import Axis
+from dask_tiled.model.axes import nav_axes, sig_axes
 
 TEXTS = {
     "x": Axis("x"),
@@ -67,7 +68,15 @@ def test_labels_of_parts():
     assert axis.cut(-1, 1).labels == axis.binned(2).labels == ()
 
 
+def test_default_names():
+    names = [["frame"], ["scan_y", "scan_x"], ["nav_0", "nav_1", "nav_2"]]
+    assert [[axis.name for axis in nav_axes(k)] for k in range(4)] == [[], *names]
+    names = [["channel"], ["y", "x"], ["z", "y", "x"], [f"sig_{k}" for k in range(4)]]
+    assert [[axis.name for axis in sig_axes(k)] for k in range(5)] == [[], *names]
+
+
 def test_labels_as_text():
+    assert Axis("c", labels=("y", "x")).as_json()["labels"] == ["y", "x"]
     assert Axis("c", labels=("y", "x")).listed == " (y, x)"
     assert Axis("c", labels=tuple("abcdefghij")).listed == " (a, b, c, d, e, f, g, h, ...)"
     assert not Axis("c").listed

@@ -141,6 +141,31 @@ def test_unreadable_values_are_ignored():
     assert value_of("\x00\x01", "microscope") is None
 
 
+UNITS = {
+    "V": "beam_energy", "A": "beam_current", "eV": "photon_energy threshold",
+    "m": "wavelength camera_length defocus working_distance stage_x stage_y stage_z y_pixel_size "
+    "x_pixel_size",
+    "rad": "convergence_angle collection_angle inner_collection_angle tilt_alpha tilt_beta "
+    "rotation",
+    "s": "exposure_time live_time real_time dwell_time",
+    "": "microscope acquisition_mode magnification detector gain gain_setting date",
+}  # fmt: skip
+SIGNED = "defocus working_distance stage_x stage_y stage_z tilt_alpha tilt_beta rotation"
+
+
+def test_vocabulary():
+    """Lengths, angles, times and energies are in SI units and eV; positions may be negative."""
+    units = {name: unit for unit, names in UNITS.items() for name in names.split()}
+    assert {name: term.unit for name, term in VOCABULARY.items()} == units
+    texts = {"microscope", "acquisition_mode", "detector", "gain_setting"}
+    for name, term in VOCABULARY.items():
+        value = {"microscope": "x", "date": "2020-01-01"}.get(name, "x" if name in texts else -1.0)
+        shown = value_of(value, name, term.unit)
+        assert shown == (value if name in {*SIGNED.split(), *texts, "date"} else None), name
+    facts = {"microscope": Fact("Titan", "", ()), "stage_x": Fact(2e-6, "m", ())}
+    assert Instrument(facts).line() == "Titan, stage x 2 µm"
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.dates(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner),

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from dask_tiled.model.units import conversion, readable, spelled
+from dask_tiled.model.units import conversion, readable, spelled, wavelength
 
 KNOWN = [
     ("mrad", "rad", 1e-3), ("nm", "pm", 1e3), ("µm", "um", 1.0), ("\u03bcm", "nm", 1e3),
@@ -69,3 +69,9 @@ def test_incompatible_units_have_no_factor(unit, other):
 )  # fmt: skip
 def test_readable_prefixes(unit, size, shown, factor):
     assert readable(unit, size) == (shown, pytest.approx(factor))
+
+
+@pytest.mark.parametrize(("volts", "pm"), [(60e3, 4.8661), (100e3, 3.7014), (300e3, 1.9687)])
+def test_wavelengths_of_electrons(volts, pm):
+    """As in tables of electron microscopy."""
+    assert wavelength(volts) == pytest.approx(pm / 1000, rel=5e-5)
