@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from checks import damage, opens_or_raises, refused
+from checks import refused
 from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import (
@@ -183,13 +183,6 @@ def test_truncated_file_raises(path):
     path.write_bytes(data[:-1])
     with refused(path, kind=TruncatedFileError):
         open_dataset(path)
-
-
-@pytest.mark.parametrize("seed", range(60))
-def test_damaged_files(path, seed):
-    rng = np.random.default_rng(seed)
-    damage(path, rng, [rng.integers(path.stat().st_size - CELLS.nbytes + 100)], 2)
-    opens_or_raises(path, facts=True)
 
 
 @by_row(rows_of("lif"))
