@@ -9,6 +9,7 @@ from io import StringIO
 from types import SimpleNamespace
 
 import pytest
+from checks import wait_for
 
 from dask_tiled.blocks import bars, running
 from dask_tiled.blocks.bars import progress_bar
@@ -76,9 +77,10 @@ def test_idle_bars_are_redrawn(monkeypatch, capsys):
     monkeypatch.setattr(running, "TICK", 0.001)
     with closing(running._Bar({("a", 0): 10}, 10, show=True, title="waiting")) as bar:
         bar.bar.mininterval = 0
-        shown = ""
-        while shown.count("waiting") < 5:
-            shown += capsys.readouterr().err
+        shown = StringIO()
+        wait_for(
+            lambda: shown.write(capsys.readouterr().err) and shown.getvalue().count("waiting") > 4
+        )
 
 
 class Terminal(StringIO):

@@ -9,7 +9,8 @@ from dask_tiled.engine.folding import FrameSink
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
-DTYPES = [f"{order}{kind}" for kind in ("u1", "u2", "u4", "i2", "i8", "f4", "f8") for order in "<>"]
+KINDS = "u2", "u4", "i2", "i8", "f4", "f8"
+DTYPES = ["u1", *(f"{order}{kind}" for kind in KINDS for order in "<>")]
 SHAPE = 5, 7, 66, 64  # no multiples of what is folded together
 
 

@@ -58,7 +58,11 @@ ELEMENTWISE = {
 """Functions of an array of dask or NumPy."""
 
 
-@pytest.fixture(scope="module", params=["u2", ">i4", "f4", "NaN"])
+DTYPES = ["u2", ">i4", "f4", "NaN"]
+AXES = [(0, 1), (2, 3), None]
+
+
+@pytest.fixture(scope="module", params=DTYPES)
 def opened(request, tmp_path_factory):
     frames = np.random.default_rng(0).uniform(-90, 90, (4, 3, 8, 32))
     dtype = "f4" if request.param == "NaN" else request.param
@@ -78,8 +82,13 @@ def why_dask(result):
     return {why for _, why in left} - {LATER}
 
 
-@pytest.mark.parametrize("axis", [(0, 1), (2, 3), None], ids=str)
-@pytest.mark.parametrize("name", REDUCTIONS)
+# Each function meets all types and all axes, and each type all axes.
+TURNS = [
+    (name, x, AXES[(k + j) % 3]) for k, name in enumerate(REDUCTIONS) for j, x in enumerate(DTYPES)
+]
+
+
+@pytest.mark.parametrize(("name", "opened", "axis"), TURNS, indirect=["opened"], ids=str)
 def test_reductions(opened, name, axis):
     (arr, frames), (of_dask, of_numpy) = opened, REDUCTIONS[name]
     found, precise = of_dask(arr, axis), frames
@@ -156,7 +165,7 @@ def added(monkeypatch):
 
 
 @pytest.mark.usefixtures("added")
-@pytest.mark.parametrize("axis", [(0, 1), (2, 3), None], ids=str)
+@pytest.mark.parametrize("axis", AXES, ids=str)
 def test_an_added_reduction(opened, axis):
     arr, frames = (abs(x) + 1 for x in opened)
     found = geometric_mean(arr, axis)

@@ -34,7 +34,12 @@ class TaskCounter(Callback):
         self.tasks += 1
 
 
-@pytest.fixture(params=["u1", ">u2", "i4", "f4", ">f8", "c8"])
+DTYPES = ["u1", ">u2", "i4", "f4", ">f8", "c8"]
+ONE_DTYPE = pytest.mark.parametrize("arr", ["f4"], indirect=True)
+"""For tests of arguments, graphs and threads, which no pixels change."""
+
+
+@pytest.fixture(params=DTYPES)
 def arr(tmp_path, request):
     pixels = PIXELS.astype(request.param)
     if pixels.dtype.kind == "f":
@@ -49,8 +54,13 @@ def with_a_graph(result):
     return found
 
 
-@pytest.mark.parametrize("chunks", [SHAPE, (2, 3, 10, 12), (2, 4, 10, 5)])
-@pytest.mark.parametrize("name", ["sum", "mean", "min", "max"])
+NAMES = ["sum", "mean", "min", "max"]
+CHUNKS = [SHAPE, (2, 3, 10, 12), (2, 4, 10, 5)]
+# Each function meets all types and all chunks, and each type all chunks.
+TURNS = [(x, y, CHUNKS[(k + j) % 3]) for k, x in enumerate(NAMES) for j, y in enumerate(DTYPES)]
+
+
+@pytest.mark.parametrize(("name", "arr", "chunks"), TURNS, indirect=["arr"], ids=str)
 def test_values_equal_those_of_a_graph(arr, name, chunks, monkeypatch):
     """Also where chunks are neither merged nor few."""
     arr = arr.with_chunks(chunks)
@@ -129,6 +139,7 @@ def test_slices_and_further_computation(arr):
     np.testing.assert_array_equal(again, row.sum(0))
 
 
+@ONE_DTYPE
 def test_graphs_are_built_on_demand(arr):
     result = arr.sum((2, 3))
     assert result._graph is None
@@ -147,6 +158,7 @@ def test_graphs_are_built_on_demand(arr):
     assert result.dask.layers
 
 
+@ONE_DTYPE
 def test_other_calls_are_left_to_dask(arr):
     assert type(arr.sum(split_every=2)) is da.Array
     assert type(arr.sum(axis=())) is da.Array
@@ -161,6 +173,7 @@ def test_other_calls_are_left_to_dask(arr):
             da.Array.sum(arr, axis)
 
 
+@ONE_DTYPE
 def test_assigned_items(arr):
     result = arr.sum((2, 3))
     wanted = result.compute().copy()
@@ -180,6 +193,7 @@ def test_signatures_are_those_of_dask():
         assert signature(getattr(dask_tiled.TiledArray, name)) == signature(getattr(da.Array, name))
 
 
+@ONE_DTYPE
 @pytest.mark.parametrize(
     "options",
     [
@@ -223,6 +237,7 @@ def test_current_clients_that_are_no_default(tmp_path):
         np.testing.assert_array_equal(arr.sum((0, 1)).compute(), wanted)
 
 
+@ONE_DTYPE
 def test_frames_are_read_in_several_threads(arr, monkeypatch):
     wanted = arr[..., 4:7, 5].compute()
     threads = set()
