@@ -24,7 +24,8 @@ def soak(*arguments):
 
 
 def test_a_short_run_passes():
-    output, verdict = soak("--operations", 200)
+    """The first operations, one of each format, have no faults: most of them are left out."""
+    output, verdict = soak("--first", 100, "--operations", 100)
     assert verdict == "PASS", output
 
 

@@ -10,6 +10,7 @@ import faulthandler
 import gc
 import itertools
 import json
+import math
 import os
 import signal
 import subprocess
@@ -32,6 +33,7 @@ def options_of(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, help="duration")
     parser.add_argument("--operations", type=int, help="number of operations")
+    parser.add_argument("--first", type=int, default=0, help="number of the first operation")
     parser.add_argument("--seed", type=int, default=18)
     parser.add_argument("--warm-up", type=int, help="operations before growth is measured")
     parser.add_argument("--only", type=int, help="run only the operation of this number")
@@ -223,7 +225,7 @@ class Soak:
         self.wrong = dict.fromkeys(
             ("checksums", "unnoticed", "errors", "hangs", "deaths", "leftovers"), 0
         )
-        self.next, self.done = itertools.count(), 0
+        self.next, self.done = itertools.count(options.first), 0
         self.since = {}
         self.lock = threading.Lock()
         self.stop, self.parent = False, os.getppid()
@@ -332,7 +334,7 @@ class Soak:
             number = next(self.next)
             if self.options.only is not None:
                 number, self.stop = self.options.only, True
-            elif self.options.operations is not None and number >= self.options.operations:
+            elif number >= self.options.first + (self.options.operations or math.inf):
                 return
             self.since[me] = time.monotonic(), number
             self._operation(k, number)
