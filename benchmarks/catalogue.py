@@ -130,7 +130,7 @@ def main() -> None:
     print(f"{count} files, load {os.getloadavg()[0]:.1f}", flush=True)
     keep = given.folder.parent / f"{given.folder.name}.sqlite"
     keep.unlink(missing_ok=True)
-    catalogued = partial(dask_tiled.catalogue, given.folder)
+    catalogued = partial(dask_tiled.catalogue, given.folder, thumbnails=False)
     for what, options in (
         ("catalogue", dict[str, Path]()),
         ("kept", {"keep": keep}),

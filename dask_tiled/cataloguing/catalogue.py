@@ -9,6 +9,7 @@ from typing import Any, overload
 
 from dask_tiled.cataloguing.discovering import SECONDS, Discovery, FoundDataset
 from dask_tiled.cataloguing.headers import PictureHeader
+from dask_tiled.cataloguing.page import write_page
 from dask_tiled.cataloguing.rows import (
     CatalogueRow,
     axes_text,
@@ -19,6 +20,7 @@ from dask_tiled.cataloguing.rows import (
 )
 from dask_tiled.cataloguing.store import HeaderStore
 from dask_tiled.cataloguing.tables import write_csv, write_json
+from dask_tiled.cataloguing.thumbnail_jobs import with_thumbnails
 from dask_tiled.errors import format_bytes, require_extra
 from dask_tiled.model.tables import html_table, text_table
 from dask_tiled.system.folders import user_caches
@@ -107,6 +109,29 @@ class Catalogue(Sequence[CatalogueRow]):
         pandas = require_extra("parquet", "pandas")
         return pandas.DataFrame([row.as_dict() for row in self])
 
+    def to_html(self, path: Path) -> str:
+        """Write one page of HTML with thumbnails, which needs no other file.
+
+        It is searched and sorted in a browser. Each row copies the code that opens it.
+
+        Parameters
+        ----------
+        path : path-like
+            File to write; an earlier page is replaced.
+
+        Returns
+        -------
+        str
+            The path.
+
+        Raises
+        ------
+        DatasetError
+            The path exists, and is no catalogue; or it cannot be written.
+        """
+        folder = _common_folder([row.path for row in self])
+        return write_page(path, self, self.told(), folder)
+
     def to_csv(self, path: Path) -> str:
         """Write a CSV file, UTF-8; replace an earlier catalogue.
 
@@ -183,11 +208,12 @@ def catalogue(
     *,
     pattern: str | Sequence[str] | None = None,
     recursive: bool = True,
+    thumbnails: bool = True,
     keep: bool | Path = False,
     deadline: float = SECONDS,
     progress: Callable[[FoundDataset], object] | None = None,
 ) -> Catalogue:
-    """List the datasets and pictures below a folder; only headers are read.
+    """List the datasets and pictures below a folder; only headers are read, and thumbnails made.
 
     The files of a series, the data files of a master, the files of an OME-TIFF set, and headers
     beside their data are one dataset, which is listed once. Child processes read the headers: a
@@ -201,9 +227,12 @@ def catalogue(
         Patterns of file names, such as ``"*_master.h5"``; by default all files are tried.
     recursive : bool
         Whether to search the folders in folders.
+    thumbnails : bool
+        Make a thumbnail of each picture. At most about 4 MiB are read of one; of large images,
+        some pixels or a level of the pyramid.
     keep : bool or path-like
-        Keep the headers in an SQLite file for later calls, which read only files that are new or
-        have changed: at this path, or in the user's cache folder if True.
+        Keep the headers and thumbnails in an SQLite file for later calls, which read only files
+        that are new or have changed: at this path, or in the user's cache folder if True.
     deadline : float
         CPU seconds for the headers of a file; by the clock, they may take ten times as long.
     progress : callable, optional
@@ -213,7 +242,8 @@ def catalogue(
     -------
     Catalogue
         A sequence of :class:`CatalogueRow`, which prints as a table, and is saved by
-        :meth:`Catalogue.to_csv`, :meth:`Catalogue.to_json` or as a DataFrame of pandas.
+        :meth:`Catalogue.to_html`, :meth:`Catalogue.to_csv`, :meth:`Catalogue.to_json`, or as a
+        DataFrame of pandas.
 
     Raises
     ------
@@ -246,13 +276,16 @@ def catalogue(
             rows += _rows_of(found)
             if progress is not None:
                 progress(found)
+        if thumbnails:
+            rows = [*with_thumbnails(rows, store)]
     return Catalogue(rows, search.others, search.problems, search.read)
 
 
 def _rows_of(found: FoundDataset) -> Iterator[CatalogueRow]:
-    of_files = {"stored_bytes": found.stamp.nbytes, "modified": modified_at(found.stamp.mtime_ns)}
+    nbytes, mtime_ns = found.stamp
+    told = {"stored_bytes": nbytes, "modified": modified_at(mtime_ns), "mtime_ns": mtime_ns}
     for picture in found.pictures or (PictureHeader("", {}, problem=found.problem),):
-        yield CatalogueRow.of(found.path, found.format, picture, found.files, **of_files)
+        yield CatalogueRow.of(found.path, found.format, picture, found.files, **told)
 
 
 def _common_folder(paths: Sequence[str]) -> str:

@@ -53,6 +53,8 @@ class CatalogueRow:
         Bytes of the files.
     modified : str
         Latest change of the files, in ISO 8601, UTC.
+    mtime_ns : int
+        The same in nanoseconds since 1970.
     thumbnail : bytes
         A PNG image; empty without one.
 
@@ -83,6 +85,7 @@ class CatalogueRow:
     files: tuple[str, ...] = ()
     stored_bytes: int = 0
     modified: str = ""
+    mtime_ns: int = field(default=0, repr=False)
     thumbnail: bytes = field(default=b"", repr=False)
 
     @classmethod

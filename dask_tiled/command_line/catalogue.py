@@ -15,11 +15,17 @@ CACHE = "cache"
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=PATH, metavar="FOLDER...")
+@click.option(
+    "--html", type=PATH, metavar="OUT", help="HTML page to write, with thumbnails and a search."
+)
 @click.option("--csv", type=PATH, metavar="OUT", help="CSV file to write, a row for each picture.")
 @click.option("--json", type=PATH, metavar="OUT", help="JSON file to write.")
 @click.option("--pattern", multiple=True, help="File names to try, such as '*.mib'; repeatable.")
 @click.option(
     "--recursive/--no-recursive", default=True, help="Search folders in folders (default)."
+)
+@click.option(
+    "--thumbnails/--no-thumbnails", default=True, help="Thumbnails on the HTML page (default)."
 )
 @click.option(
     "--keep",
@@ -35,23 +41,27 @@ CACHE = "cache"
 def catalogue(
     paths: tuple[str, ...],
     *,
+    html: str | None,
     csv: str | None,
     json: str | None,
     pattern: tuple[str, ...],
     recursive: bool,
+    thumbnails: bool,
     keep: str | None,
     deadline: float,
     whole: bool,
 ) -> None:
     """List the datasets and pictures below folders, and the files that cannot be opened.
 
-    Only headers are read. An earlier catalogue at OUT is replaced, other files are not.
+    Only headers are read, and few pixels for thumbnails. An earlier catalogue at OUT is replaced,
+    other files are not.
     """
     from dask_tiled.cataloguing.catalogue import MOST_SHOWN
     from dask_tiled.cataloguing.catalogue import catalogue as catalogued
     from dask_tiled.errors import printable
 
     options: dict[str, Any] = {"pattern": pattern or None, "recursive": recursive}
+    options["thumbnails"] = thumbnails and html is not None
     options["keep"] = True if keep == CACHE else keep or False
     found = catalogued(list(paths), deadline=deadline, **options)
     for path, problem in found.problems.items():
@@ -60,6 +70,6 @@ def catalogue(
     if found:
         show(columns(dict.fromkeys(map(str.capitalize, heads)), rows))
     click.echo(found.told())
-    for target, write in ((csv, found.to_csv), (json, found.to_json)):
+    for target, write in ((html, found.to_html), (csv, found.to_csv), (json, found.to_json)):
         if target is not None:
             click.echo(write(target))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import dask.array as da
 import numpy as np
@@ -78,9 +81,22 @@ def steps_between(arr: da.Array, nav_ndim: int, limit: int | None) -> list[int]:
     return steps
 
 
+_most: ContextVar[int] = ContextVar("most", default=SAMPLE_BYTES)
+
+
+@contextmanager
+def reading_at_most(nbytes: int) -> Iterator[None]:
+    """Read larger arrays only in part, in this context."""
+    token = _most.set(nbytes)
+    try:
+        yield
+    finally:
+        _most.reset(token)
+
+
 def sample_bytes(arr: da.Array) -> int:
     """Return the bytes up to which an array is read completely."""
-    return REMOTE_SAMPLE_BYTES if is_remote(arr) else SAMPLE_BYTES
+    return min(_most.get(), REMOTE_SAMPLE_BYTES if is_remote(arr) else SAMPLE_BYTES)
 
 
 def is_remote(arr: da.Array) -> bool:

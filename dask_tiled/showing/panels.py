@@ -56,14 +56,12 @@ class Composite(NamedTuple):
     @property
     def image(self) -> ImagePanel:
         """The image of all channels, with their colours added."""
-        from matplotlib.colors import to_rgb
-
         light = np.zeros((*self.channels[0].values.shape, 3))
         for channel, colour in zip(self.channels, self.colours, strict=False):
             low, high, _ = contrast(channel.values)
             with np.errstate(invalid="ignore"):
                 bright = np.nan_to_num(np.clip((channel.values - low) / (high - low), 0, 1))
-            light += bright[..., np.newaxis] * to_rgb(colour)
+            light += bright[..., np.newaxis] * [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
         values = (255 * np.minimum(light, 1)).astype(np.uint8)
         return self.channels[0]._replace(title=self.title, values=values)
 

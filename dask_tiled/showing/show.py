@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import dask.array as da
 import numpy as np
@@ -95,12 +95,30 @@ def show(arr: Any, target: Path | IO[bytes] | None = None, *, frames: int | None
     check_target(target)
     limit = None if frames is None else check_whole("frames", frames, least=1)
     arr = as_array(arr) if is_array(arr) else opened(arr, missing="fill")
-    subject, stored = _subject(arr), stored_results(arr) if limit is None else {}
-    drawn, notes = _stored(stored) if stored else _panels(subject, limit)
-    figure = draw(drawn, subject.title, subject.subtitle, notes, is_shown=target is None)
+    shown = panels_of(arr, limit)
+    title, subtitle = shown.subject.title, shown.subject.subtitle
+    figure = draw(shown.panels, title, subtitle, shown.notes, is_shown=target is None)
     if target is not None:
         figure.savefig(target, dpi=SAVED_DOTS_PER_INCH)
     return figure
+
+
+class ShownPanels(NamedTuple):
+    """What is drawn of an array."""
+
+    subject: Subject
+    panels: list[Panel]
+    notes: list[str]
+
+
+def panels_of(arr: da.Array, limit: int | None) -> ShownPanels:
+    """Compute the panels of an array from at most ``limit`` frames.
+
+    Without a limit, those of an export with results are the stored results. Errors are those of
+    :func:`show`.
+    """
+    subject, stored = _subject(arr), stored_results(arr) if limit is None else {}
+    return ShownPanels(subject, *(_stored(stored) if stored else _panels(subject, limit)))
 
 
 def _subject(arr: da.Array) -> Subject:

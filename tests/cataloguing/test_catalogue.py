@@ -23,7 +23,7 @@ FRAMES = counting_frames((6, 4, 128), "u2", bits=12)
 @pytest.fixture(autouse=True)
 def here(monkeypatch):
     """Read headers in this process."""
-    monkeypatch.setattr(readers.HeaderReaders, "read", lambda _, read, path, **__: read(path))
+    monkeypatch.setattr(readers.HeaderReaders, "read", lambda _, read, *args, **__: read(*args))
 
 
 @pytest.fixture
@@ -41,12 +41,16 @@ def night(tmp_path):
     return folder
 
 
+def catalogued(*paths, **options):
+    return dask_tiled.catalogue(*paths, thumbnails=False, **options)
+
+
 def named(catalogue):
     return {(os.path.basename(row.path), row.picture): row for row in catalogue}
 
 
 def test_rows_are_what_describe_tells(night):
-    found = dask_tiled.catalogue(night)
+    found = catalogued(night)
     rows = named(found)
     assert [*rows] == [
         ("scan.mib", ""),
@@ -76,7 +80,7 @@ def test_rows_are_what_describe_tells(night):
 
 def test_rows_open(night):
     """The code that a row shows opens the same pixels."""
-    rows = named(dask_tiled.catalogue(night))
+    rows = named(catalogued(night))
     for name in (("scan.mib", ""), ("two.dm4", "map"), ("cut.mrc", "")):
         row = rows[name]
         arr = row.open(chunks=-1)
@@ -92,14 +96,14 @@ def test_doubts_that_missing_frames_would_settle(tmp_path):
     """A series with a gap is in doubt, and remains so in the catalogue."""
     paths = write_mib_series(tmp_path / "a_", FRAMES, frames_per_file=2, hdr=False)
     paths[1].unlink()
-    rows = dask_tiled.catalogue(tmp_path)
+    rows = catalogued(tmp_path)
     told = {one["code"] for row in rows for one in row.doubts}
     assert told >= {one.code for one in dask_tiled.describe(paths[0]).doubts} >= {"lost-files"}
 
 
 def test_tables_hold_all_rows(night, tmp_path):
     """CSV, JSON and pandas have the values of the rows; the others are not replaced."""
-    found = dask_tiled.catalogue(night)
+    found = catalogued(night)
     target = found.to_csv(tmp_path / "a.csv")
     with open(target, encoding="utf8", newline="") as file:
         table = list(csv.DictReader(file))
@@ -124,7 +128,7 @@ def test_tables_hold_all_rows(night, tmp_path):
 
 def test_an_empty_folder(tmp_path):
     (tmp_path / "notes.txt").write_text("a note")
-    found = dask_tiled.catalogue(tmp_path)
+    found = catalogued(tmp_path)
     assert (len(found), found.others) == (0, 1)
     assert repr(found) == "0 datasets, 0 pictures, 0 B, 1 other file"
     assert len(Path(found.to_csv(tmp_path / "a.csv")).read_text("utf8").splitlines()) == 1
@@ -138,7 +142,7 @@ def test_names_that_are_no_text_are_written(tmp_path):
     os.rename(write_mrc(tmp_path / "a.mrc", FRAMES), tmp_path / name)
     keep = tmp_path / "keep.sqlite"
     for _ in range(2):
-        found = dask_tiled.catalogue(tmp_path, keep=keep, pattern="*.mrc")
+        found = catalogued(tmp_path, keep=keep, pattern="*.mrc")
         assert [row.path for row in found] == [str(tmp_path / name)]
     assert "\\udcff.mrc" in Path(found.to_csv(tmp_path / "a.csv")).read_text("utf8")
     json.loads(Path(found.to_json(tmp_path / "a.json")).read_text("utf8"))
@@ -150,8 +154,8 @@ def test_names_that_are_no_text_are_written(tmp_path):
 
 def kept(folder):
     """Return a catalogue that equals one without a store, and the number of headers read."""
-    found = dask_tiled.catalogue(folder, keep=folder / ".headers")
-    assert list(found) == list(dask_tiled.catalogue(folder))
+    found = catalogued(folder, keep=folder / ".headers")
+    assert list(found) == list(catalogued(folder))
     return found
 
 
@@ -198,9 +202,9 @@ def test_problems_that_may_pass_are_not_kept(night, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(readers.HeaderReaders, "read", ends)
-        found = dask_tiled.catalogue(night / "scan.mib", keep=night / ".headers")
+        found = catalogued(night / "scan.mib", keep=night / ".headers")
         assert "the deadline was exceeded" in found[0].problem
-    assert dask_tiled.catalogue(night / "scan.mib", keep=night / ".headers")[0].problem == ""
+    assert catalogued(night / "scan.mib", keep=night / ".headers")[0].problem == ""
 
 
 def test_other_files_keep_no_headers(night, tmp_path):
@@ -212,22 +216,22 @@ def test_other_files_keep_no_headers(night, tmp_path):
     for target in (path, night / "scan.mib"):
         before = target.read_bytes()
         with refused(target):
-            dask_tiled.catalogue(night, keep=target)
+            catalogued(night, keep=target)
         assert target.read_bytes() == before
     keep = tmp_path / "keep.sqlite"
-    dask_tiled.catalogue(night, keep=keep)
+    catalogued(night, keep=keep)
     with sqlite3.connect(keep) as file:
         file.execute("UPDATE made_by SET text='an earlier version'")
     file.close()
-    assert dask_tiled.catalogue(night, keep=keep).read > 0
+    assert catalogued(night, keep=keep).read > 0
 
 
 def test_the_cache_folder(night, tmp_path, monkeypatch):
     from dask_tiled.cataloguing import catalogue
 
     monkeypatch.setattr(catalogue, "user_caches", lambda: str(tmp_path / "caches"))
-    assert dask_tiled.catalogue(night, keep=True).read > 0
-    assert dask_tiled.catalogue(night, keep=True).read == 0
+    assert catalogued(night, keep=True).read > 0
+    assert catalogued(night, keep=True).read == 0
     assert (tmp_path / "caches" / "dask-tiled" / "headers.sqlite").is_file()
     HeaderStore(tmp_path / "caches" / "dask-tiled" / "headers.sqlite").close()
 
@@ -243,7 +247,7 @@ def test_command(night, tmp_path):
     done = run(night, "--csv", tmp_path / "a.csv", "--json", tmp_path / "a.json")
     assert done.exit_code == 0, done.output
     assert "two.dm4 [map]" in done.stdout
-    told = dask_tiled.catalogue(night).told()
+    told = catalogued(night).told()
     assert told in done.stdout
     assert len((tmp_path / "a.csv").read_text("utf8").splitlines()) == 6
     assert str(tmp_path / "a.json") in done.stdout
@@ -263,3 +267,6 @@ def test_command_tells_what_is_not_followed(night):
     done = run(night)
     assert done.exit_code == 0
     assert f"warning: {night / 'broken'}: the link leads nowhere" in done.stderr
+    done = run(night, "--html", night / "a.html", "--no-thumbnails", "--pattern", "*.mib")
+    assert done.exit_code == 0
+    assert (night / "a.html").is_file()
