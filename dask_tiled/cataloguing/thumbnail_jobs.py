@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
+from dask_tiled.apart.calls import EndedError
 from dask_tiled.cataloguing.discovering import AHEAD, MOST_READERS
 from dask_tiled.cataloguing.readers import HeaderReaders
 from dask_tiled.cataloguing.rows import CatalogueRow
@@ -15,7 +16,6 @@ from dask_tiled.cataloguing.store import HeaderStore
 from dask_tiled.cataloguing.thumbnails import read_thumbnail
 from dask_tiled.cataloguing.walking import Stamp
 from dask_tiled.errors import CorruptFileError, TruncatedFileError
-from dask_tiled.formats.hdf5.apart import EndedError
 from dask_tiled.tiling.machine import processors
 
 SECONDS = 60.0

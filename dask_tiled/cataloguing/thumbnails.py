@@ -12,12 +12,12 @@ import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.measuring.sampling import blocks_of, reading_at_most
 from dask_tiled.model.indexing import Array
-from dask_tiled.opening import open_dataset
-from dask_tiled.panels import Composite, Line, VectorPanel, colours_of, contrast
-from dask_tiled.sampling import blocks_of, reading_at_most
-from dask_tiled.showing import panels_of
-from dask_tiled.subject import Subject
+from dask_tiled.opening.arrays import open_dataset
+from dask_tiled.showing.panels import Composite, Line, VectorPanel, colours_of, contrast
+from dask_tiled.showing.show import panels_of
+from dask_tiled.showing.subject import Subject
 
 LONGEST = 96
 """Pixels along the longer side."""

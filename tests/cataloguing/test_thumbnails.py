@@ -7,9 +7,9 @@ import pytest
 from matplotlib.image import imread
 
 import dask_tiled
+from dask_tiled.apart.calls import EndedError
 from dask_tiled.cataloguing import readers, thumbnail_jobs
 from dask_tiled.cataloguing.thumbnails import BUDGET, LONGEST, png_of, read_thumbnail, thumbnail
-from dask_tiled.formats.hdf5.apart import EndedError
 from dask_tiled.testing import counting_frames, write_mib, write_mrc, write_npy
 
 
