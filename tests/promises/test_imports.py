@@ -64,7 +64,16 @@ ORDER = [
     "command_line",
 ]
 # Packages that export arrays.
-OUT_AGAIN = "blocks", "checkpoints", "export", "bridges", "converting", "exploring", "training"
+OUT_AGAIN = (
+    "blocks",
+    "checkpoints",
+    "export",
+    "bridges",
+    "converting",
+    "exploring",
+    "training",
+    "cataloguing",
+)
 # The packages that may import a library.
 ONLY_IN = {
     "numba": {"kernels"},
