@@ -410,9 +410,9 @@ class Guard:
 
 
 def exception_text(error: BaseException) -> str:
-    """Return an exception as text."""
+    """Return an exception as text: the message of a ValueError, which says what was found."""
     try:
-        return repr(error)
+        return (type(error) is ValueError and str(error)) or repr(error)
     except Exception:  # noqa: BLE001 - classes of others may raise any
         return type(error).__name__
 

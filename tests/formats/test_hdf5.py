@@ -195,7 +195,7 @@ def test_pixel_mask_of_an_eiger(eiger):
     np.testing.assert_array_equal(arr, expected)
     assert (arr.compute()[:, mask == 0] == frames[:, mask == 0]).all()
     with pytest.raises(CorruptFileError, match=r"^[^:]*master\.h5: the mask has changed"):
-        read_mask(File.at(os.fspath(path)), facts["pixel_mask"], (64, 47), None)
+        read_mask(File.at(os.fspath(path)), facts["pixel_mask"], (64, 47))
 
 
 def test_links_and_the_choice_of_a_dataset(tmp_path):
