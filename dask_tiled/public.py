@@ -5,6 +5,7 @@ from __future__ import annotations
 import dask_tiled.samples as samples  # noqa: PLR0402 - the package would import this module
 import dask_tiled.tiles as tiles  # noqa: PLR0402 - as above
 import dask_tiled.virtual as virtual  # noqa: PLR0402 - as above
+from dask_tiled.batch.running import convert_all
 from dask_tiled.blocks.iteration import ArrayBlock, iter_blocks
 from dask_tiled.bridges.hyperspy import file_reader, to_hyperspy
 from dask_tiled.bridges.libertem import from_libertem
@@ -68,10 +69,10 @@ __all__ = [
     "OnCluster", "OutsideFolderError", "Piece", "Progress", "RemoteError", "StaleFileError",
     "TarSamples", "TileInfo", "TiledArray", "TilingError", "TilingRequest", "TilingScheme",
     "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr", "catalogue",
-    "convert", "describe", "events", "explain", "explore", "file_reader", "find_bad_pixels",
-    "formats", "frame_facts", "from_libertem", "from_pieces", "iter_batches", "iter_blocks",
-    "map_tiles", "negotiate", "open_dataset", "open_datasets", "open_volumes", "reduce_tiles",
-    "register_format", "run", "samples", "scheme_of", "show", "tiles", "to_beton", "to_hyperspy",
-    "to_references", "to_xarray", "to_zarr", "verify_zarr", "virtual",
+    "convert", "convert_all", "describe", "events", "explain", "explore", "file_reader",
+    "find_bad_pixels", "formats", "frame_facts", "from_libertem", "from_pieces", "iter_batches",
+    "iter_blocks", "map_tiles", "negotiate", "open_dataset", "open_datasets", "open_volumes",
+    "reduce_tiles", "register_format", "run", "samples", "scheme_of", "show", "tiles", "to_beton",
+    "to_hyperspy", "to_references", "to_xarray", "to_zarr", "verify_zarr", "virtual",
 ]
 # fmt: on

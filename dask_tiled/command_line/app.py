@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
 from collections.abc import Sequence
@@ -13,15 +12,15 @@ from typing import Any, NoReturn
 import click
 
 from dask_tiled.command_line.catalogue import catalogue
-from dask_tiled.command_line.convert import EXPORT, MAPS, convert
+from dask_tiled.command_line.convert import convert
 from dask_tiled.command_line.doctor import doctor
 from dask_tiled.command_line.explore import explore
 from dask_tiled.command_line.failures import INTERRUPTED, failure_of
 from dask_tiled.command_line.formats import formats
 from dask_tiled.command_line.info import info
-from dask_tiled.command_line.opening import OPENING
 from dask_tiled.command_line.preview import preview
 from dask_tiled.command_line.verify import verify
+from dask_tiled.command_line.wording import as_typed
 from dask_tiled.system.pipes import discard_output, is_broken_pipe
 
 
@@ -76,36 +75,15 @@ class _App(click.Group):
 
 def _end(message: str | None, code: int) -> NoReturn:
     if message is not None:
-        click.echo(f"dask-tiled: {_as_typed(message)}", err=True)
+        click.echo(f"dask-tiled: {as_typed(message)}", err=True)
     sys.exit(code)
 
 
 def _warned(before: set[str], message: Warning | str, *_: Any, **__: Any) -> None:
-    text = _as_typed(str(message))
+    text = as_typed(str(message))
     if text not in before:
         before.add(text)
         click.echo(f"dask-tiled: warning: {text}", err=True)
-
-
-def _as_typed(message: str) -> str:
-    """Format a message as one line, with options as on the command line: ``--overwrite``."""
-    from dask_tiled.model.doubts import SETTLED_BY
-
-    typed = {str(one.name): max(one.opts, key=len) for one in (*OPENING, *EXPORT, *MAPS)}
-    of_formats = {name for some in SETTLED_BY.values() for name in some if name.isidentifier()}
-    typed |= {name: f"-O {name}=" for name in of_formats - typed.keys()}
-
-    def option(found: re.Match[str]) -> str:
-        name = typed[found[1]]
-        value = re.sub(r"['() ]|,(?=\)$)", "", found[2] or "")
-        if name[-1] == "=":
-            return name + value
-        return name if value in {"True", ""} else f"{name} {value}"
-
-    sentences = re.sub(r"([^\s.:;?!])\s*\n\s*(?=[A-Z])", r"\1. ", message)
-    line = " ".join(sentences.replace("formats()", "`dask-tiled formats`").split())
-    names = "|".join(typed)
-    return re.sub(rf"\b({names})=(\([\w, -]*\)|'[^']*'|[\w.-]*\w)?", option, line)
 
 
 @click.group("dask-tiled", cls=_App, context_settings={"help_option_names": ["-h", "--help"]})

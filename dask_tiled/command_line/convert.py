@@ -3,117 +3,43 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource as Source
 
+from dask_tiled.command_line.batch import convert_batch, is_folder
+from dask_tiled.command_line.exporting import BATCH, EXPORT, MAPS
 from dask_tiled.command_line.failures import INTERRUPTED, Failure, check_complete
 from dask_tiled.command_line.opening import (
     OPENING,
     OpeningCommand,
+    arguments,
     files,
     opened,
     opened_all,
     with_options,
 )
-from dask_tiled.command_line.values import CHUNKS, COMPRESSOR, DISC, LEVELS, PAIR, PATH
+from dask_tiled.command_line.values import PATH
 from dask_tiled.command_line.verify import placed, show_compared
 
 if TYPE_CHECKING:
     from dask_tiled.opened.tiled_array import TiledArray
     from dask_tiled.opening.datasets import Datasets
 
-# Options have the names of the parameters of to_zarr.
-EXPORT = (
-    click.Option(["--chunks"], type=CHUNKS, help="zarr chunks, such as 1,16,-1,-1."),
-    click.Option(["--shards"], type=CHUNKS, help="Shards: multiples of the zarr chunks."),
-    click.Option(
-        ["--compressor", "compressors"],
-        type=COMPRESSOR,
-        default="auto",
-        help="auto, none, zstd:5, gzip:5, or a codec in the JSON of zarr.json.",
-    ),
-    click.Option(
-        ["--layout"],
-        type=click.Choice(["group", "array"]),
-        default="group",
-        help="A group with coordinates, or only the array.",
-    ),
-    click.Option(["--overwrite"], is_flag=True, help="Replace an earlier export."),
-    click.Option(
-        ["--resume/--no-resume"],
-        default=True,
-        help="Resume the same export if it was stopped (default).",
-    ),
-    click.Option(
-        ["--progress/--no-progress"],
-        default=None,
-        help="Show a progress bar; by default in a terminal.",
-    ),
-    click.Option(
-        ["--dimension-name", "dimension_names"],
-        multiple=True,
-        metavar="NAME",
-        help="Name of an axis; repeat it for all axes, in order.",
-    ),
-    click.Option(
-        ["--attribute", "attributes"], type=PAIR, multiple=True, help="An attribute of the array."
-    ),
-    click.Option(
-        ["--pyramid"],
-        type=LEVELS,
-        default=False,
-        show_default="none",
-        help="Number of pyramid levels for viewers, or auto.",
-    ),
-    click.Option(
-        ["--pyramid-method"],
-        type=click.Choice(["mean", "mode", "nearest"]),
-        default=None,
-        help="Pixels of levels: means or, of labels, the most frequent or the first.",
-    ),
-    click.Option(
-        ["--zarr-format"],
-        type=click.Choice([2, 3]),
-        default=3,
-        show_default=True,
-        help="Format of zarr: OME-Zarr 0.4 in format 2, 0.5 in format 3.",
-    ),
-    click.Option(
-        ["--rest"],
-        type=float,
-        default=10.0,
-        metavar="SECONDS",
-        help="With --follow: seconds without growth after which files are complete.",
-    ),
-)
-
-MAPS = (
-    click.Option(
-        ["--maps"],
-        metavar="NAME,...",
-        help="Results to store as well: bf, adf, com, sum, mean, max; for zarr in the same pass.",
-    ),
-    click.Option(
-        ["--disc"],
-        type=DISC,
-        help="For bf and adf: centre (y, x) and radius of the bright disc; detected by default.",
-    ),
-)
-
-
 OF_ONE = ("dataset", "dimension_names", "disc", "follow", "maps")
 """Options that apply to one dataset."""
+OF_A_RUN = {"overwrite", "progress"}
+"""Options that do not affect how pixels are stored."""
 
 
 @click.command(cls=OpeningCommand)
 @files
 @click.argument("target", type=PATH, metavar="OUT")
 @click.option(
-    "--all", "every", is_flag=True, help="Convert all datasets of the file, to one zarr group."
+    "--all", "every", is_flag=True, help="Convert all datasets of a file, to one zarr group."
 )
 @click.option(
     "--verify",
@@ -121,6 +47,7 @@ OF_ONE = ("dataset", "dimension_names", "disc", "follow", "maps")
     is_flag=True,
     help="Read the result, and compare it with the file bit by bit.",
 )
+@with_options(BATCH)
 @with_options(MAPS)
 @with_options(EXPORT)
 @with_options([option for option in OPENING if option.name != "chunks"])
@@ -138,48 +65,53 @@ def convert(
     follow: bool,
     **options: Any,
 ) -> None:
-    """Convert a file to the format of the suffix of OUT, in bounded memory.
+    """Convert files, in bounded memory.
+
+    To the format of the suffix of OUT. If OUT is a folder, all files and folders are searched for
+    datasets, and each is converted to a file in OUT: what is done is skipped.
 
     Suffixes: .zarr, .zarr.zip, .hspy, .zspy, .npy, .tif, .ome.tif. A stopped conversion never looks
     complete; to .zarr, the same command resumes it. Of a file with several datasets, one is
     converted: the first, that of --dataset, or each with --all.
     """
-    names = [str(option.name) for option in EXPORT]
-    given = [name for name in names if ctx.get_parameter_source(name) is not Source.DEFAULT]
-    own = {name: options.pop(name) for name in names}
-    own |= {"attributes": dict(own["attributes"]), "follow": follow}
-    asked = {name: own[name] for name in (*given, *["follow"] * follow)}
+    batch = {str(option.name): options.pop(str(option.name)) for option in BATCH}
+    own = {str(option.name): options.pop(str(option.name)) for option in EXPORT}
+    own |= {"attributes": dict(own["attributes"]), "follow": follow, "maps": maps, "disc": disc}
+    default = ctx.get_parameter_source
+    asked = _given(ctx, own)
+    together = is_folder(target)
+    if together or every:
+        _check_of_several(ctx, asked | options, "a folder" if together else "--all", every=every)
+    if together:
+        convert_batch(
+            files,
+            target,
+            progress=own["progress"],
+            overwrite=own["overwrite"],
+            verify=check,
+            together=every,
+            opening=arguments(files, _given(ctx, options))[1],
+            **batch,
+            **{name: x for name, x in asked.items() if name not in OF_A_RUN},
+        )
+        return
+    wrong = next(
+        (option for option in BATCH if default(str(option.name)) is not Source.DEFAULT), None
+    )
+    if wrong:
+        text = f"{max(wrong.opts, key=len)} needs a folder as OUT, such as OUT/."
+        raise click.UsageError(text, ctx)
     from dask_tiled.converting import convert as export
 
     goes_on = export.suffix_of(target) == export.ZARR
-    asked |= {name: x for name, x in (("maps", maps), ("disc", disc)) if x is not None}
-    export.check_options(target, asked.keys() - {"overwrite", "progress"})
+    export.check_options(target, asked.keys() - OF_A_RUN)
     if every:
-        told = asked | options
-        wrong = next((name for name in OF_ONE if told.get(name) not in (None, (), False)), None)
-        if wrong:
-            option = wrong.rstrip("s").replace("_", "-") if wrong != "maps" else wrong
-            raise click.UsageError(f"--{option} applies to one dataset, not with --all.", ctx)
         export.check_several(target)
         now: Any = opened_all(files, options)
         _convert_all(now, target, asked, goes_on=goes_on)
         places = placed(target, now)
     else:
-        arr = opened(files, {**options, "follow": follow})
-        if options["dataset"] is None and (more := _others(arr)):
-            click.echo(f"{files[0]}: {more}")
-        begun = time.perf_counter()
-        if maps is not None or disc is not None:
-            from dask_tiled.converting.maps import maps_of
-
-            found = maps_of(arr, asked.pop("maps", ()), asked.pop("disc", None))
-            asked["with_results"] = found.results
-            click.echo(found.disc, nl=bool(found.disc))
-        with _interruptible(goes_on=goes_on):
-            export.convert(arr, target, **asked)
-        seconds = time.perf_counter() - begun
-        now = arr.refresh() if follow else arr
-        click.echo(_told(target, now.nbytes, "pixels", seconds))
+        now = _convert_one(files, target, asked, options, goes_on=goes_on)
         places = {target: now}
     for place, one in places.items():
         if one.description is not None and (lacking := one.description.lacking()):
@@ -189,6 +121,56 @@ def convert(
         show_compared(places)
     for place, one in places.items():
         check_complete(place, one.description, options["doubts"])
+
+
+def _given(ctx: click.Context, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that do not have their defaults."""
+    return {
+        name: value
+        for name, value in options.items()
+        if ctx.get_parameter_source(name) is not Source.DEFAULT
+    }
+
+
+def _check_of_several(
+    ctx: click.Context, given: Mapping[str, Any], what: str, *, every: bool
+) -> None:
+    """Refuse options that apply to one dataset."""
+    names = OF_ONE if every else [name for name in OF_ONE if name != "maps"]
+    wrong = next((name for name in names if given.get(name) not in (None, (), False)), None)
+    if wrong:
+        option = wrong.rstrip("s").replace("_", "-") if wrong != "maps" else wrong
+        raise click.UsageError(f"--{option} applies to one dataset, not with {what}.", ctx)
+
+
+def _convert_one(
+    files: Sequence[str],
+    target: str,
+    asked: dict[str, Any],
+    options: Mapping[str, Any],
+    *,
+    goes_on: bool,
+) -> Any:
+    """Convert one dataset; return it."""
+    from dask_tiled.converting import convert as export
+
+    follow = asked.get("follow", False)
+    arr = opened(files, {**options, "follow": follow})
+    if options["dataset"] is None and (more := _others(arr)):
+        click.echo(f"{files[0]}: {more}")
+    begun = time.perf_counter()
+    if {"maps", "disc"} & asked.keys():
+        from dask_tiled.converting.maps import maps_of
+
+        found = maps_of(arr, asked.pop("maps", ()), asked.pop("disc", None))
+        asked["with_results"] = found.results
+        click.echo(found.disc, nl=bool(found.disc))
+    with _interruptible(goes_on=goes_on):
+        export.convert(arr, target, **asked)
+    seconds = time.perf_counter() - begun
+    now: Any = arr.refresh() if follow else arr
+    click.echo(_told(target, now.nbytes, "pixels", seconds))
+    return now
 
 
 @contextmanager

@@ -13,6 +13,10 @@ INTERRUPTED = 128 + 2
 """Exit code that shells report for a process ended by SIGINT."""
 DOUBTFUL = 3
 """Exit code if ``--strict`` refuses a file that leaves a choice open."""
+FAILED = 4
+"""Exit code if some conversions of a batch have failed."""
+UNFINISHED = 75
+"""Exit code of a batch that was stopped by its deadline: try again, as in ``sysexits.h``."""
 BUG = 70
 """Exit code of errors of the package itself, as in ``sysexits.h``."""
 

@@ -106,6 +106,25 @@ def read_levels(text: str) -> bool | int:
     return True if text == "auto" else int(text)
 
 
+def read_duration(text: str) -> float:
+    """Parse a duration in seconds: ``3h55m``, ``90s`` or ``1.5h``."""
+    parts = re.fullmatch(
+        r"(?:([\d.]+)h)?(?:([\d.]+)m(?:in)?)?(?:([\d.]+)s?)?", text.replace(" ", "")
+    )
+    if parts is None or not any(parts.groups()):
+        raise ValueError(text)
+    hours, minutes, seconds = (float(part or 0) for part in parts.groups())
+    return 3600 * hours + 60 * minutes + seconds
+
+
+def read_part(text: str) -> tuple[int, int]:
+    """Parse a part of several: ``3/16``."""
+    number, _, count = text.partition("/")
+    if not 1 <= int(number) <= int(count):
+        raise ValueError(text)
+    return int(number), int(count)
+
+
 SIZES = Typed("sizes", read_sizes, "64,64")
 SCAN = Typed("sizes", read_scan, "64,64 or auto")
 VALUE = Typed("value", read_value, "0")
@@ -115,5 +134,7 @@ DISC = Typed("y,x,radius", read_disc, "128,128,20 or 0 mrad,0 mrad,20 mrad")
 TILING = Typed("request", read_tiling, "frame, or tile,depth=16,nbytes=1048576")
 COMPRESSOR = Typed("codec", read_compressor, "auto, none, zstd:5, or a codec as JSON")
 LEVELS = Typed("levels", read_levels, "auto or 3")
+DURATION = Typed("duration", read_duration, "3h55m, 90s or 1.5h")
+PART = Typed("part", read_part, "3/16")
 PATH = click.Path(readable=False)
 """A path that is not checked before it is opened: errors are those of the system."""

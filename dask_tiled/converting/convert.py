@@ -215,6 +215,11 @@ def suffix_of(target: Any) -> str:
     return suffix
 
 
+def is_known(target: str | os.PathLike[str]) -> bool:
+    """Return whether a target has the suffix of a format."""
+    return _known_suffix(target) is not None
+
+
 def _known_suffix(target: str | os.PathLike[str]) -> str | None:
     name = os.path.basename(os.fspath(target).rstrip("/")).lower()
     return next((one for one in (*KINDS, ZARR) if name.endswith(one)), None)

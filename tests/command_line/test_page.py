@@ -6,6 +6,7 @@ import shlex
 import textwrap
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -33,6 +34,9 @@ def test_page_shows_real_output(tmp_path, monkeypatch):
     frames = counting_frames((24, 32, 64, 64), "uint16")
     write_mib("scan.mib", frames)
     frames.astype(">u2").tofile("frames.bin")
+    Path("night").mkdir()
+    for k in range(2):
+        write_mib(f"night/scan_{k}.mib", np.ones((4, 4, 16, 16), "uint16"))
     write_dm("two.dm4", frames[0, 0], name="survey", more={"map": frames[:, :, 0, 0]})
     checked = 0
     for command, expected in shown():

@@ -59,6 +59,7 @@ ORDER = [
     "exploring",
     "training",
     "cataloguing",
+    "batch",
     "testing",
     "samples",
     "command_line",

@@ -1,0 +1,1 @@
+"""Many files converted in one run that can be repeated."""

@@ -1,0 +1,210 @@
+"""One conversion of a batch, whose outcome is a value: errors are texts."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from dask_tiled.batch.planning import PlannedConversion
+from dask_tiled.batch.records import CHANGED, DONE, UNKNOWN, Record, forget, read_record, stamps_of
+from dask_tiled.converting.convert import convert, stored_bytes, verify_file
+from dask_tiled.errors import DatasetError, DoubtError, VerificationError, printable
+from dask_tiled.opened.tiled_array import description_of
+from dask_tiled.opening.arrays import open_dataset
+from dask_tiled.opening.datasets import open_datasets
+
+FINISHED, ALREADY, DIFFERS = "done", "done already", "changed"
+FAILED, DOUBTFUL, STOPPED, WAITING = "failed", "doubtful", "stopped", "not begun"
+
+
+OF_A_RUN = "doubts", "resume"
+"""Options that do not affect the results."""
+
+
+class ConversionTask(NamedTuple):
+    """A conversion with the options of its batch."""
+
+    planned: PlannedConversion
+    opening: Mapping[str, Any]
+    options: Mapping[str, Any]
+    together: bool = False
+    update: bool = False
+    overwrite: bool = False
+    verify: bool = False
+
+
+class ConversionRow(NamedTuple):
+    """The outcome of a conversion.
+
+    Attributes
+    ----------
+    source, picture : str
+        The path that was opened, and the name of the picture if it has several.
+    target : str
+        Path of the result.
+    state : str
+        "done"; "done already"; "changed": the target was made of other files or with other
+        options; "failed"; "doubtful": doubts are errors, and there is one; "stopped" and
+        "not begun": the batch ended before.
+    nbytes : int
+        Bytes of pixels.
+    stored : int
+        Bytes of the target; 0 unless it is complete.
+    seconds : float
+        Duration.
+    verified : bool
+        Whether the target was compared with its source.
+    lacking : str
+        How many frames are there, if the source is incomplete.
+    doubts : tuple of str
+        Warnings about the source.
+    problem : str
+        Why there is no result, or why it is not that of the source.
+    """
+
+    source: str
+    picture: str
+    target: str
+    state: str
+    nbytes: int = 0
+    stored: int = 0
+    seconds: float = 0.0
+    verified: bool = False
+    lacking: str = ""
+    doubts: tuple[str, ...] = ()
+    problem: str = ""
+
+    @classmethod
+    def of(cls, planned: PlannedConversion, state: str, problem: str = "") -> ConversionRow:
+        """Return the outcome of a conversion without a result."""
+        head = planned.source, planned.picture, planned.target, state
+        return cls(*head, planned.nbytes, problem=problem)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the target is complete."""
+        return self.state in {FINISHED, ALREADY}
+
+
+def convert_one(task: ConversionTask) -> ConversionRow:
+    """Convert a picture unless it is done; every error becomes a row."""
+    planned, begun = task.planned, time.perf_counter()
+    row = partial(ConversionRow.of, planned)
+    try:
+        found = row(FAILED, planned.problem) if planned.problem else _converted(task)
+    except KeyboardInterrupt:
+        found = _stopped(task)
+    except DoubtError as error:
+        found = row(DOUBTFUL, str(error))
+    except Exception as error:  # noqa: BLE001 - the other conversions of the batch go on
+        found = row(FAILED, _told(error))
+    return found._replace(seconds=time.perf_counter() - begun)
+
+
+def _converted(task: ConversionTask) -> ConversionRow:
+    planned = task.planned
+    target, stamps = planned.target, stamps_of(planned.files, planned.stamp)
+    told = {**task.opening, **planned.options, **task.options, "together": task.together}
+    told = {name: value for name, value in told.items() if name not in OF_A_RUN}
+    asked = Record.of(planned.source, stamps, told, target)
+    state, reason, record = asked.state_at(target)
+    if state == CHANGED and not (task.update or task.overwrite):
+        return ConversionRow.of(planned, DIFFERS, reason)
+    if state == UNKNOWN and not task.overwrite:
+        return ConversionRow.of(planned, FAILED, reason)
+    if state == DONE:
+        return _done_already(task, record)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        data = _opened(task)
+        # Known also after a crash between the move and the last note.
+        asked = asked._replace(lacking=_lacking(data), doubts=_texts(heard))
+        asked.write(target)
+        try:
+            overwrite = asked.replaces is not None
+            convert(data, target, overwrite=overwrite, progress=False, **task.options)
+        except BaseException:
+            if not os.path.lexists(target):
+                forget(target)
+            raise
+    record = asked.complete(target)._replace(doubts=_texts(heard))
+    record.write(target)
+    return _row(task, FINISHED, _verified(task, data, record))
+
+
+def _stopped(task: ConversionTask) -> ConversionRow:
+    """Return the outcome of an interrupted conversion, which may just have become complete."""
+    target = task.planned.target
+    record = read_record(target)
+    if record is None or not record.is_moved(target):
+        return ConversionRow.of(task.planned, STOPPED)
+    record = record.complete(target)
+    record.write(target)
+    return _row(task, FINISHED, record)
+
+
+def _done_already(task: ConversionTask, record: Record) -> ConversionRow:
+    """Return the outcome for a target that is complete; compare it, if it was not compared yet."""
+    target = task.planned.target
+    if record.nbytes is None:  # the batch ended between the move and the note
+        record = record.complete(target)
+        record.write(target)
+    if task.verify and not record.verified:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the conversion has told of them
+            record = _verified(task, _opened(task), record)
+    return _row(task, ALREADY, record)
+
+
+def _verified(task: ConversionTask, data: Any, record: Record) -> Record:
+    if not task.verify:
+        return record
+    target = task.planned.target
+    try:
+        verify_file(target, data, progress=False)
+    except VerificationError as error:
+        record._replace(problem=f"it differs from its source: {error}").write(target)
+        raise
+    record = record._replace(verified=True)
+    record.write(target)
+    return record
+
+
+def _row(task: ConversionTask, state: str, record: Record) -> ConversionRow:
+    planned = task.planned
+    stored = record.nbytes if record.nbytes is not None else stored_bytes(planned.target)
+    facts = planned.nbytes, stored, 0.0, record.verified, record.lacking, record.doubts
+    return ConversionRow(planned.source, planned.picture, planned.target, state, *facts)
+
+
+def _opened(task: ConversionTask) -> Any:
+    planned = task.planned
+    if task.together:
+        return open_datasets(planned.source, **task.opening)
+    return open_dataset(planned.source, **{**task.opening, **planned.options})
+
+
+def _texts(heard: Iterable[warnings.WarningMessage]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(printable(str(one.message)) for one in heard))
+
+
+def _lacking(data: Any) -> str:
+    """Return how many frames are there, if a source is incomplete."""
+    arrays = data.values() if isinstance(data, Mapping) else [data]
+    descs = [description_of(arr) for arr in arrays]
+    return "; ".join(filter(None, (desc.lacking() for desc in descs if desc is not None)))
+
+
+def _told(error: Exception) -> str:
+    """Return an error as one line."""
+    if isinstance(error, DatasetError):
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return printable(f"{error.filename}: {error.strerror}")
+    if isinstance(error, (OSError, ImportError)):
+        return printable(str(error))
+    return printable(f"unexpected {type(error).__name__}: {error}")

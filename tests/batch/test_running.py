@@ -1,0 +1,431 @@
+"""Batches of conversions: what is done, resumed, changed, failed and stopped."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from itertools import count
+from multiprocessing import Pipe
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from checks import unprivileged
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import dask_tiled
+from dask_tiled import DatasetError
+from dask_tiled.batch import children, one, running
+from dask_tiled.batch.planning import PlannedConversion, part_of
+from dask_tiled.batch.progress import BatchProgress
+from dask_tiled.batch.records import read_record
+from dask_tiled.cataloguing import readers
+from dask_tiled.command_line import values
+from dask_tiled.command_line.app import app
+from dask_tiled.testing import counting_frames, write_dm, write_mib, write_mib_series
+
+FRAMES = counting_frames((6, 4, 16), "u2", bits=12)
+
+
+class Here:
+    """A converter in this process."""
+
+    def __init__(self, _):
+        self.connection, self._answers = Pipe()
+        self.is_alive = True
+        self.task = None
+
+    def begin(self, task):
+        self._answers.send(one.convert_one(task))
+
+    def row(self):
+        return self.connection.recv()
+
+    def stop(self):
+        pass
+
+    def end(self):
+        self.connection.close()
+        self._answers.close()
+
+
+@pytest.fixture
+def here(monkeypatch, tmp_path):
+    """Convert and read headers in this process, in a new folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(running, "Converter", Here)
+    monkeypatch.setattr(readers.HeaderReaders, "read", lambda _, read, path, **__: read(path))
+
+
+def states(*args, **options):
+    """Convert, and return the states by the names of the targets."""
+    rows = dask_tiled.convert_all(*args, **options)
+    return {os.path.relpath(row.target, "out"): row.state for row in rows}
+
+
+def save(name, pixels=FRAMES):
+    Path(name).parent.mkdir(parents=True, exist_ok=True)
+    np.save(name, pixels)
+    return name
+
+
+@pytest.mark.usefixtures("here")
+def test_each_picture_has_its_target():
+    Path("night/sub").mkdir(parents=True)
+    write_mib_series("night/a_", FRAMES, frames_per_file=2, hdr=False)
+    pictures = {"map": np.ones((4, 6), "float32")}
+    write_dm("night/sub/two.dm4", np.ones((8, 8), "uint16"), name="survey", more=pictures)
+    Path("night/notes.txt").write_text("a note")
+    found = states("night", "out")
+    first = next(iter(found))
+    assert dict.fromkeys((first, "two-survey.zarr", "two-map.zarr"), "done") == found
+    assert (zarr.open_array(f"out/{first}/data", mode="r")[:].reshape(FRAMES.shape) == FRAMES).all()
+    assert (zarr.open_array("out/two-map.zarr/data", mode="r")[:] == 1).all()
+    again = states("night", "elsewhere", name="{folder}/{stem}/{number}", suffix=".npy")
+    assert {"../elsewhere/sub/two/0.npy", "../elsewhere/sub/two/1.npy"} < {*again}
+    assert states("night/sub", "one", together=True) == {"../one/two.zarr": "done"}
+    assert {*dask_tiled.open_datasets("one/two.zarr")} == {"survey", "map"}
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("suffix", [".zarr", ".npy", ".zarr.zip"])
+def test_repeating_does_nothing(suffix):
+    """The second run skips what is done; a third one verifies it, once."""
+    for name in "abc":
+        save(f"in/{name}.npy")
+    assert set(states("in", "out", suffix=suffix).values()) == {"done"}
+    before = {path: path.stat().st_mtime_ns for path in Path("out").rglob("*") if path.is_file()}
+    rows = dask_tiled.convert_all("in", "out", suffix=suffix)
+    assert {(row.state, row.verified) for row in rows} == {("done already", False)}
+    after = {path: path.stat().st_mtime_ns for path in Path("out").rglob("*") if path.is_file()}
+    assert before == after
+    rows = dask_tiled.convert_all("in", "out", suffix=suffix, verify=True)
+    assert {(row.state, row.verified) for row in rows} == {("done already", True)}
+    shutil.copytree("in", "moved", copy_function=shutil.copy2)
+    assert set(states("moved", "out", suffix=suffix).values()) == {"done already"}
+
+
+@pytest.mark.usefixtures("here")
+def test_changed_sources_are_reported_and_updated():
+    for name in "ab":
+        save(f"in/{name}.npy")
+    states("in", "out")
+    save("in/b.npy", FRAMES + 1)
+    os.utime("in/b.npy", ns=(1, 1))
+    first, second = dask_tiled.convert_all("in", "out")
+    assert (first.state, second.state) == ("done already", "changed")
+    assert second.problem == "changed since: b.npy"
+    assert (zarr.open_array("out/b.zarr/data", mode="r")[:] == FRAMES).all()
+    assert states("in", "out", update=True) == {"a.zarr": "done already", "b.zarr": "done"}
+    assert (zarr.open_array("out/b.zarr/data", mode="r")[:] == FRAMES + 1).all()
+    (row, _) = dask_tiled.convert_all("in", "out", chunks=(1, 4, 16))
+    assert (row.state, row.problem) == ("changed", "it was made with other options: chunks")
+
+
+@pytest.mark.usefixtures("here")
+def test_targets_that_were_changed_or_are_not_ours():
+    for name in "abc":
+        save(f"in/{name}.npy")
+    dask_tiled.to_zarr(FRAMES, "out/a.zarr")
+    assert states("in", "out") == {"a.zarr": "failed", "b.zarr": "done", "c.zarr": "done"}
+    shutil.rmtree("out/b.zarr/data/c")
+    shutil.rmtree("out/c.zarr")
+    a, b, c = dask_tiled.convert_all("in", "out")
+    assert a.problem == "the target exists, and no batch has made it"
+    assert (b.state, c.state) == ("changed", "done")
+    assert b.problem.startswith("the target was changed: it has ")
+    assert {*states("in", "out", overwrite=True).values()} == {"done", "done already"}
+    assert {*states("in", "out").values()} == {"done already"}
+
+
+@pytest.mark.usefixtures("here")
+def test_equal_targets_are_refused_before_anything_is_written():
+    save("in/x/scan.npy")
+    save("in/y/scan.npy")
+    with pytest.raises(DatasetError, match=r"same target.*in/x/scan\.npy and .*in/y/scan\.npy"):
+        dask_tiled.convert_all("in", "out", report="report.csv")
+    assert sorted(os.listdir()) == ["in"]
+    assert len(states("in", "out", name="{folder}/{stem}")) == 2
+    with pytest.raises(DatasetError, match="the target is a file of a source"):
+        dask_tiled.convert_all("in/x", "in/x", suffix=".npy")
+
+
+@pytest.mark.usefixtures("here")
+def test_results_beside_their_sources_are_no_sources():
+    save("in/scan.npy")
+    assert states("in", "in") == {"../in/scan.zarr": "done"}
+    assert states("in", "in") == {"../in/scan.zarr": "done already"}
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"name": "{stem}/../{picture}"}, "invalid name"),
+        ({"name": "{stm}"}, "invalid name"),
+        ({"name": "{stem"}, "invalid name"),
+        ({"name": "/{stem}"}, "invalid name"),
+        ({"suffix": ".h5"}, "unknown suffix"),
+        ({"suffix": ".npy", "together": True}, "holds one array"),
+        ({"suffix": ".npy", "chunks": 4}, "do not support chunks="),
+        ({"jobs": 0}, "jobs must be"),
+        ({"part": (3, 2)}, "part must be"),
+        ({"deadline": 0}, "deadline must be"),
+        ({"report": "report.txt"}, "unknown suffix of a report"),
+        ({"report": "nowhere/in.npy/report.csv"}, "cannot be written|not"),
+        ({"follow": True}, "applies to one array"),
+    ],
+)
+def test_invalid_arguments(options, says):
+    save("nowhere/in.npy")
+    with pytest.raises(DatasetError, match=says):
+        dask_tiled.convert_all("nowhere", "out", **options)
+    assert not os.path.exists("out")
+
+
+@pytest.mark.usefixtures("here")
+def test_failures_do_not_affect_others(monkeypatch):
+    """Damaged files, unrecognised ones, and files that vanish: a row each, and no target."""
+    for name in "abc":
+        save(f"in/{name}.npy")
+    Path("in/bad.npy").write_bytes(b"\x93NUMPY junk")
+    Path("text.csv").write_text("1, 2, 3\n")
+    Path("in/locked").mkdir()
+
+    opened = one.open_dataset
+
+    def vanished(path, **options):
+        if path.endswith("b.npy"):
+            os.remove(path)
+        return opened(path, **options)
+
+    monkeypatch.setattr(one, "open_dataset", vanished)
+    os.chmod("in/locked", 0)
+    with unprivileged():
+        rows = dask_tiled.convert_all(["in", "text.csv"], "out", report="report.json")
+    os.chmod("in/locked", 0o700)
+    found = {os.path.basename(row.source): row for row in rows}
+    failed = {name for name, row in found.items() if row.state == "failed"}
+    assert failed == {"b.npy", "bad.npy", "text.csv", "locked"}
+    assert all(found[name].problem for name in failed)
+    assert "No such file" in found["b.npy"].problem
+    assert "Permission denied" in found["locked"].problem
+    assert sorted(os.listdir("out")) == [".dask-tiled", "a.zarr", "c.zarr"]
+    assert sorted(os.listdir("out/.dask-tiled")) == ["a.zarr.json", "c.zarr.json"]
+    told = json.loads(Path("report.json").read_text())["conversions"]
+    assert [(x["source"], x["state"]) for x in told] == [(row.source, row.state) for row in rows]
+
+
+@pytest.mark.usefixtures("here")
+def test_differences_from_the_source_are_kept(monkeypatch):
+    """A target that differs is never done, until it is made again."""
+    save("in/a.npy")
+
+    def damaged(target, *_, **__):
+        raise dask_tiled.VerificationError("a pixel differs", path=target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one, "verify_file", damaged)
+        assert states("in", "out", verify=True) == {"a.zarr": "failed"}
+    (row,) = dask_tiled.convert_all("in", "out")
+    assert row.state == "changed"
+    assert "a pixel differs" in row.problem
+    assert states("in", "out", update=True, verify=True) == {"a.zarr": "done"}
+
+
+@pytest.mark.usefixtures("here")
+def test_killed_between_the_move_and_the_note(monkeypatch):
+    """The target is whole then, also if it replaces another one."""
+    save("in/a.npy")
+    for frames in (FRAMES, FRAMES + 1):
+        save("in/a.npy", frames)
+        os.utime("in/a.npy", ns=(int(frames[0, 0, 0]) + 1, 1 + int(frames.sum())))
+        with monkeypatch.context() as patch:
+            patch.setattr(one.Record, "complete", lambda *_, **__: sys.exit())
+            with pytest.raises(SystemExit):
+                dask_tiled.convert_all("in", "out", update=True)
+        assert read_record(os.path.abspath("out/a.zarr")).nbytes is None
+        assert states("in", "out") == {"a.zarr": "done already"}
+        assert (zarr.open_array("out/a.zarr/data", mode="r")[:] == frames).all()
+
+
+@pytest.mark.usefixtures("here")
+def test_an_update_that_was_stopped_goes_on(monkeypatch):
+    save("in/a.npy")
+    states("in", "out")
+    save("in/a.npy", FRAMES + 1)
+    os.utime("in/a.npy", ns=(1, 1))
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one, "convert", interrupted)
+        assert states("in", "out", update=True) == {"a.zarr": "stopped"}
+    assert states("in", "out") == {"a.zarr": "done"}
+    assert (zarr.open_array("out/a.zarr/data", mode="r")[:] == FRAMES + 1).all()
+
+
+@pytest.mark.usefixtures("here")
+def test_a_deadline_ends_the_batch(monkeypatch):
+    """By an injected clock: the time of each look at it is a second later."""
+    for name in "abcdef":
+        save(f"in/{name}.npy")
+    monkeypatch.setattr(running, "monotonic", count().__next__)
+    rows = dask_tiled.convert_all("in", "out", deadline=6, jobs=1, report="report.csv")
+    told = [row.state for row in rows]
+    assert 0 < told.count("done") < 6
+    assert {*told} == {"done", "not begun"}
+    with open("report.csv", encoding="utf8", newline="") as file:
+        assert [row["state"] for row in csv.DictReader(file)] == told
+
+
+@given(st.lists(st.integers(0, 1 << 40), max_size=40), st.integers(1, 9))
+def test_parts_are_a_partition(sizes, parts):
+    """Of about equal bytes: they differ by at most the largest conversion."""
+    given_ = [PlannedConversion(f"{k}", f"{k}.zarr", nbytes=n) for k, n in enumerate(sizes)]
+    dealt = [part_of(given_, k + 1, parts) for k in range(parts)]
+    assert sorted(one.source for some in dealt for one in some) == sorted(
+        one.source for one in given_
+    )
+    totals = [sum(max(1, one.nbytes) for one in some) for some in dealt]
+    assert max(totals) - min(totals) <= max([1, *sizes])
+    shuffled = part_of(given_[::-1], 1, parts)
+    assert {one.source for one in shuffled} == {one.source for one in dealt[0]}
+
+
+def test_progress_as_text():
+    some = BatchProgress(12, 40, 1 << 30, 4 << 30, 1 << 30, 4.0)
+    assert str(some) == "12 of 40, 1 GiB of 4 GiB, 256 MiB/s, 12 s left"
+    assert str(some._replace(worked=0)) == "12 of 40, 1 GiB of 4 GiB"
+    assert str(some._replace(seconds=4000.0)).endswith("3 h 20 min left")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("3h55m", 14100), ("90s", 90), ("90", 90), ("1.5h", 5400), ("2min", 120)]
+)
+def test_durations_as_typed(text, seconds):
+    assert values.read_duration(text) == seconds
+
+
+def command(*words, code=0):
+    done = CliRunner().invoke(app, ["convert", *map(str, words)])
+    assert done.exit_code == code, done.output
+    return done
+
+
+@pytest.mark.usefixtures("here")
+def test_exit_codes_of_the_command():
+    """0: all done, also if repeated; 2: usage; 3: doubts; 4: some failed; 75: stopped."""
+    save("in/a.npy")
+    save("in/b.npy")
+    assert "out/: 2 done\n" in command("in", "out/").stdout
+    done = command("in/*.npy", "out")
+    assert "[1/2] " in done.stdout
+    assert done.stdout.endswith("out: 2 done already\n")
+    save("in/b.npy", FRAMES + 1)
+    os.utime("in/b.npy", ns=(1, 1))
+    done = command("in", "out", code=4)
+    assert done.stderr.splitlines()[-1].endswith("Pass --update to replace those that changed")
+    assert "b.zarr: changed: " in done.stderr
+    command("in", "out", "--update", "--report", "report.csv")
+    command("in", "out", "--part", "3/2", code=2)
+    command("in", "out", "--dataset", "1", code=2)
+    done = command("in/a.npy", "a.zarr", "--jobs", "2", code=2)
+    assert "--jobs needs a folder as OUT" in done.stderr
+    write_mib("scan.mib", counting_frames((6, 8, 16, 16), "uint16"))
+    stopped = ["scan.mib", "short/", "--nav-shape", "7,8", "--missing", "fill"]
+    assert "not complete: 48 of 56 frames" in command(*stopped).stdout
+    command(*stopped, "--strict", code=3)
+    assert "deadline" in command("in", "late/", "--deadline", "soon", code=2).stderr
+    late = command("in", "late/", "--deadline", "0.000001s", code=75)
+    assert late.stderr.endswith("2 of 2 are not converted yet. Run the same command to resume.\n")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_line_a_minute_in_a_log(monkeypatch):
+    from dask_tiled.command_line import batch
+
+    for k in range(4):
+        save(f"in/{k}.npy")
+    monkeypatch.setattr(batch, "monotonic", count(step=30).__next__)
+    done = command("in", "out/")
+    lines = [line for line in done.stderr.splitlines() if " of 4, " in line]
+    assert 0 < len(lines) < 4
+    assert "\r" not in done.stderr
+    assert command("in", "quiet/", "--no-progress").stderr == ""
+
+
+def wait_for(condition, process):
+    """Wait until a condition holds, at most as long as a process runs."""
+    while not condition():
+        assert process.poll() is None, "the batch ended early"
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["SIGKILL", "SIGTERM", "SIGINT"])
+def test_killed_batches_go_on(tmp_path, kind):
+    """No target is half-done; the next run makes what is lacking, and only that."""
+    frames = np.arange(24 << 18, dtype="u4").reshape(24, 512, 512)
+    for k in range(6):
+        np.save(tmp_path / f"{k}.npy", frames + k)
+    out = tmp_path / "out"
+    words = ["convert", str(tmp_path), f"{out}/", "--jobs=2", f"--report={tmp_path}/r.csv"]
+    words += ["--chunks=1,64,64", "--compressor=zstd:9"]
+    batch = subprocess.Popen(
+        [sys.executable, "-m", "dask_tiled", *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
+    wait_for(lambda: any(out.glob("*.zarr")) and any(out.glob("*.part")), batch)
+    batch.send_signal(signal.Signals[kind])
+    _, stderr = batch.communicate()
+    codes = {"SIGKILL": -9, "SIGTERM": 143, "SIGINT": 130}
+    assert batch.returncode == codes[kind]
+    if kind != "SIGKILL":
+        assert stderr.endswith("interrupted. Run the same command to resume.\n")
+        with open(tmp_path / "r.csv", encoding="utf8", newline="") as file:
+            told = {row["target"]: row["state"] for row in csv.DictReader(file)}
+        assert {Path(t).name for t, s in told.items() if s == "done"} == {
+            path.name for path in out.glob("*.zarr")
+        }
+    there = {path.name for path in out.glob("*.zarr")}
+    assert 0 < len(there) < 6
+    rows = dask_tiled.convert_all(
+        tmp_path, out, pattern="*.npy", chunks=(1, 64, 64), verify=True,
+        compressors={"name": "zstd", "configuration": {"level": 9}},
+    )  # fmt: skip
+    assert {Path(row.target).name for row in rows if row.state == "done already"} == there
+    assert {row.state for row in rows} == {"done", "done already"}
+    assert all(row.verified for row in rows)
+    assert not list(out.glob("*.part"))
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_is_one_failure(tmp_path, monkeypatch):
+    """The others are converted by another process."""
+    for k in range(3):
+        np.save(tmp_path / f"{k}.npy", FRAMES)
+    begun = children.Converter.begin
+
+    def killed(self, task):
+        if task.planned.source.endswith("1.npy"):
+            self.task = task
+            self._process.kill()
+        else:
+            begun(self, task)
+
+    monkeypatch.setattr(children.Converter, "begin", killed)
+    rows = dask_tiled.convert_all(tmp_path, tmp_path / "out", jobs=1)
+    assert [row.state for row in rows] == ["done", "failed", "done"]
+    assert rows[1].problem == "the process ended with signal 9"
