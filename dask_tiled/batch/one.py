@@ -10,7 +10,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from dask_tiled.batch.planning import PlannedConversion
-from dask_tiled.batch.records import CHANGED, DONE, UNKNOWN, Record, forget, read_record, stamps_of
+from dask_tiled.batch.records import (
+    CHANGED,
+    DONE,
+    UNKNOWN,
+    ConversionRecord,
+    forget,
+    read_record,
+    stamps_of,
+)
 from dask_tiled.converting.convert import convert, stored_bytes, verify_file
 from dask_tiled.errors import DatasetError, DoubtError, VerificationError, printable
 from dask_tiled.opened.tiled_array import description_of
@@ -110,7 +118,7 @@ def _converted(task: ConversionTask) -> ConversionRow:
     target, stamps = planned.target, stamps_of(planned.files, planned.stamp)
     told = {**task.opening, **planned.options, **task.options, "together": task.together}
     told = {name: value for name, value in told.items() if name not in OF_A_RUN}
-    asked = Record.of(planned.source, stamps, told, target)
+    asked = ConversionRecord.of(planned.source, stamps, told, target)
     state, reason, record = asked.state_at(target)
     if state == CHANGED and not (task.update or task.overwrite):
         return ConversionRow.of(planned, DIFFERS, reason)
@@ -147,7 +155,7 @@ def _stopped(task: ConversionTask) -> ConversionRow:
     return _row(task, FINISHED, record)
 
 
-def _done_already(task: ConversionTask, record: Record) -> ConversionRow:
+def _done_already(task: ConversionTask, record: ConversionRecord) -> ConversionRow:
     """Return the outcome for a target that is complete; compare it, if it was not compared yet."""
     target = task.planned.target
     if record.nbytes is None:  # the batch ended between the move and the note
@@ -160,7 +168,7 @@ def _done_already(task: ConversionTask, record: Record) -> ConversionRow:
     return _row(task, ALREADY, record)
 
 
-def _verified(task: ConversionTask, data: Any, record: Record) -> Record:
+def _verified(task: ConversionTask, data: Any, record: ConversionRecord) -> ConversionRecord:
     if not task.verify:
         return record
     target = task.planned.target
@@ -174,7 +182,7 @@ def _verified(task: ConversionTask, data: Any, record: Record) -> Record:
     return record
 
 
-def _row(task: ConversionTask, state: str, record: Record) -> ConversionRow:
+def _row(task: ConversionTask, state: str, record: ConversionRecord) -> ConversionRow:
     planned = task.planned
     stored = record.nbytes if record.nbytes is not None else stored_bytes(planned.target)
     facts = planned.nbytes, stored, 0.0, record.verified, record.lacking, record.doubts

@@ -25,7 +25,7 @@ NEW, DONE, CHANGED, UNKNOWN = "new", "done", "changed", "unknown"
 MOST_NAMED = 3
 
 
-class Record(NamedTuple):
+class ConversionRecord(NamedTuple):
     """What a target was made of."""
 
     files: dict[str, list[int]]
@@ -47,13 +47,13 @@ class Record(NamedTuple):
     @classmethod
     def of(
         cls, source: str, stamps: Mapping[str, Stamp], options: Mapping[str, Any], target: str
-    ) -> Record:
+    ) -> ConversionRecord:
         """Return the record of a conversion that begins now."""
         start = os.path.dirname(source)
         files = {json_value(os.path.relpath(path, start)): [*one] for path, one in stamps.items()}
         return cls(files, json_value(dict(sorted(options.items()))), _identity(target))
 
-    def complete(self, target: str) -> Record:
+    def complete(self, target: str) -> ConversionRecord:
         """Return the record of the complete target."""
         return self._replace(nbytes=stored_bytes(target))
 
@@ -61,7 +61,7 @@ class Record(NamedTuple):
         """Return whether a target was moved to its place since the conversion began."""
         return self.nbytes is None and _identity(target) not in (None, self.replaces)
 
-    def state_at(self, target: str) -> tuple[str, str, Record]:
+    def state_at(self, target: str) -> tuple[str, str, ConversionRecord]:
         """Compare this record, of a conversion that is asked for, with the one of the target.
 
         Returns
@@ -71,7 +71,7 @@ class Record(NamedTuple):
             with these options. CHANGED: of others. UNKNOWN: no batch has made it.
         reason : str
             The difference.
-        record : Record
+        record : ConversionRecord
             The record of the target, else this one.
         """
         if not os.path.lexists(target):
@@ -89,7 +89,7 @@ class Record(NamedTuple):
             return CHANGED, f"the target was changed: {found}", there
         return DONE, "", there
 
-    def reason_to_replace(self, asked: Record) -> str:
+    def reason_to_replace(self, asked: ConversionRecord) -> str:
         """Return why the target of this record is not the one that is asked for."""
         if changed := _different(self.files, asked.files):
             return f"changed since: {changed}"
@@ -115,11 +115,11 @@ class Record(NamedTuple):
                 raise
 
 
-def read_record(target: str) -> Record | None:
+def read_record(target: str) -> ConversionRecord | None:
     """Return the record of a target; None if no batch has made it."""
     with suppress(OSError, ValueError, TypeError):
         with open(_path_of(target), encoding="utf8") as file:
-            found = Record(**json.load(file))
+            found = ConversionRecord(**json.load(file))
         return found._replace(doubts=tuple(found.doubts))
     return None
 

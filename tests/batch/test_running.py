@@ -248,7 +248,7 @@ def test_killed_between_the_move_and_the_note(monkeypatch):
         save("in/a.npy", frames)
         os.utime("in/a.npy", ns=(int(frames[0, 0, 0]) + 1, 1 + int(frames.sum())))
         with monkeypatch.context() as patch:
-            patch.setattr(one.Record, "complete", lambda *_, **__: sys.exit())
+            patch.setattr(one.ConversionRecord, "complete", lambda *_, **__: sys.exit())
             with pytest.raises(SystemExit):
                 dask_tiled.convert_all("in", "out", update=True)
         assert read_record(os.path.abspath("out/a.zarr")).nbytes is None
