@@ -6,12 +6,11 @@ which has no time zone.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import partial
 from typing import Any
 
+from dask_tiled.formats.tiff.dates import parse_date
 from dask_tiled.formats.tools import Entry
 from dask_tiled.formats.tools.text import local_time
 
@@ -19,7 +18,6 @@ FEI = "tiff/tags/FEI_*"  # FEI_HELIOS or FEI_SFEG
 ZEISS = "tiff/tags/CZ_SEM"
 JEOL = "tiff/jeol"
 TEXT = "tiff/tags/ImageDescription"
-DATE = re.compile(r"^(\d{4}):(\d\d):")
 MODES = {"eosTEM": "TEM", "eosASID": "STEM"}
 """Meanings of JEOL's ``EosMode``."""
 
@@ -122,7 +120,7 @@ INSTRUMENT = {
         Entry(f"{FEI}/PrivateFei/TimeOfCreation", read=_date_of_fei),
         Entry(ZEISS, read=_date_of_zeiss),
         Entry(f"{JEOL}/DateTime"),
-        Entry("tiff/tags/DateTime", read=partial(DATE.sub, r"\1-\2-")),
+        Entry("tiff/tags/DateTime", read=parse_date),
     ],
 }
 """Entries in the tags and in the report of JEOL SightX."""

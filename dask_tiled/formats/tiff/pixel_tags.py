@@ -10,14 +10,8 @@ from dask_tiled.formats.tiff.ifd import INTEGERS, Entry, Ifd, Values, unpack
 
 WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, FILL_ORDER = 256, 257, 258, 259, 262, 266
 SAMPLES, ROWS, PLANAR, FAX_OPTIONS, PREDICTOR, TILE_WIDTH = 277, 278, 284, 292, 317, 322
-TILE_HEIGHT, EXTRA_SAMPLES, FORMAT, SUBSAMPLING, DEPTH, TILE_DEPTH = (
-    323,
-    338,
-    339,
-    530,
-    32997,
-    32998,
-)
+TILE_HEIGHT, EXTRA_SAMPLES, FORMAT, SUBSAMPLING = 323, 338, 339, 530
+DEPTH, TILE_DEPTH = 32997, 32998
 JPEG_TABLES, NODATA = 347, 42113
 ONES = {BITS, COMPRESSION, FILL_ORDER, SAMPLES, PLANAR, PREDICTOR, FORMAT, DEPTH, TILE_DEPTH}
 ZEROS = {WIDTH, HEIGHT, PHOTOMETRIC, ROWS, FAX_OPTIONS, TILE_WIDTH, TILE_HEIGHT}
@@ -125,9 +119,6 @@ class PixelTags:
 
     def _parse(self, entry: Entry, value: bytes) -> tuple[int, ...]:
         if entry[1] not in INTEGERS:
-            problem, found = (
-                "an entry of the layout is no number",
-                f"type {entry[1]} of tag {entry[0]}",
-            )
-            raise self._ifd.corrupt(problem, found=found)
+            found = f"type {entry[1]} of tag {entry[0]}"
+            raise self._ifd.corrupt("an entry of the layout is no number", found=found)
         return unpack(self._ifd.source.flavour.order, entry[1], value)

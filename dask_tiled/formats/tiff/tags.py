@@ -27,7 +27,8 @@ NAMES = {
 """By module: the private names, their use, and what happens without them."""
 LINKS = {34665, 34853, 40965, SUB_IFDS, *UIC_TAGS, *OFFSETS, *COUNTS}
 """Tags that refer to other data."""
-TEXT, BYTES = 2, {1, 7}  # types of values
+TEXT, BYTES = 2, {1, 2, 7}  # types of values
+ENCODINGS = "utf8", "cp1252"
 IJ_COUNTS, IJ_METADATA = 50838, 50839
 MOST_VALUE_BYTES = 1 << 16
 MOST_LISTED = 256  # longer values are summarised
@@ -56,11 +57,9 @@ def read_tags(ifd: Ifd) -> dict[str, Any]:
 
 def _value(order: str, kind: int, stored: bytes) -> Any:
     """Return text, bytes or numbers."""
-    if kind == TEXT:
-        text = stored.rstrip(b"\0")
+    for encoding in ENCODINGS if kind == TEXT else ():
         with suppress(UnicodeDecodeError):
-            return text.decode().strip()
-        return text.decode("cp1252", "replace").strip()
+            return stored.rstrip(b"\0").decode(encoding).strip()
     return stored if kind in BYTES else unpack(order, kind, stored)
 
 
@@ -86,9 +85,8 @@ def _plain(value: Any) -> Any:
     """Return a value as numbers, text and tuples."""
     if isinstance(value, (np.ndarray, np.generic)):
         value = value.tolist() if value.size <= MOST_LISTED else range(value.size)
-    for kind in (bool, int, float, str):
-        if isinstance(value, kind):
-            return kind(value)  # tifffile returns enums
+    if isinstance(value, (bool, int, float, str)):
+        return value
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, bytes):
