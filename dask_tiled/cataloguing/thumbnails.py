@@ -18,12 +18,14 @@ from dask_tiled.opening.arrays import open_dataset
 from dask_tiled.showing.panels import Composite, Line, VectorPanel, colours_of, contrast
 from dask_tiled.showing.show import panels_of
 from dask_tiled.showing.subject import Subject
+from dask_tiled.storing.new_files import file_path, new_file
 
 LONGEST = 96
 """Pixels along the longer side."""
 BUDGET = 4 << 20
 """Bytes to read of an array; of compressed blocks, up to eight times as many are decoded."""
 MOST_FRAMES = 16
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def thumbnail(arr: da.Array, longest: int = LONGEST) -> npt.NDArray[np.uint8] | None:
@@ -95,10 +97,26 @@ def png_of(pixels: npt.NDArray[np.uint8]) -> bytes:
     lines[:, 1:] = pixels.reshape(height, -1)
     header = struct.pack(">IIBBBBB", width, height, 8, 0 if pixels.ndim == 2 else 2, 0, 0, 0)
     parts = (b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
+    return SIGNATURE + b"".join(
         struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
         for name, data in parts
     )
+
+
+def write_png(target: Any, pixels: npt.NDArray[np.uint8]) -> str:
+    """Write pixels to a PNG file, or replace one; return its path.
+
+    Raise a DatasetError if the target is another file, or cannot be written.
+    """
+    path = file_path(target)
+    with new_file(path, _is_png, overwrite=True) as part, open(part, "wb") as file:
+        file.write(png_of(pixels))
+    return path
+
+
+def _is_png(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(len(SIGNATURE)) == SIGNATURE
 
 
 def read_thumbnail(path: str, options: dict[str, Any]) -> bytes:

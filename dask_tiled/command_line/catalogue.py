@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dask_tiled.command_line.printing import columns, show
 from dask_tiled.command_line.values import PATH
+
+if TYPE_CHECKING:
+    from dask_tiled.cataloguing.catalogue import Catalogue
 
 CACHE = "cache"
 """Value of ``--keep`` for a file in the user's cache folder."""
@@ -56,20 +59,26 @@ def catalogue(
     Only headers are read, and few pixels for thumbnails. An earlier catalogue at OUT is replaced,
     other files are not.
     """
-    from dask_tiled.cataloguing.catalogue import MOST_SHOWN
     from dask_tiled.cataloguing.catalogue import catalogue as catalogued
-    from dask_tiled.errors import printable
 
     options: dict[str, Any] = {"pattern": pattern or None, "recursive": recursive}
     options["thumbnails"] = thumbnails and html is not None
     options["keep"] = True if keep == CACHE else keep or False
     found = catalogued(list(paths), deadline=deadline, **options)
+    show_catalogue(found, whole=whole)
+    for target, write in ((html, found.to_html), (csv, found.to_csv), (json, found.to_json)):
+        if target is not None:
+            click.echo(write(target))
+
+
+def show_catalogue(found: Catalogue, *, whole: bool) -> None:
+    """Print the rows, or the first ones, and what is not followed."""
+    from dask_tiled.cataloguing.catalogue import MOST_SHOWN
+    from dask_tiled.errors import printable
+
     for path, problem in found.problems.items():
         click.echo(f"dask-tiled: warning: {printable(path)}: {problem}", err=True)
     heads, *rows = found.rows(len(found) if whole else MOST_SHOWN)
     if found:
         show(columns(dict.fromkeys(map(str.capitalize, heads)), rows))
     click.echo(found.told())
-    for target, write in ((html, found.to_html), (csv, found.to_csv), (json, found.to_json)):
-        if target is not None:
-            click.echo(write(target))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from dask_tiled.command_line.failures import check_complete
+from dask_tiled.command_line.failures import DOUBTFUL, Failure, check_complete
 from dask_tiled.command_line.opening import (
     OPENING,
     OpeningCommand,
@@ -33,9 +36,22 @@ MOST_FACTS, MOST_LETTERS, MOST_ROWS = 40, 100, 20
 def info(files: tuple[str, ...], *, whole: bool, as_json: bool, **options: Any) -> None:
     """Show what a file contains, how it is read, and its metadata.
 
-    Only headers are read.
+    Of a folder, and of several files that are not one scan, a table: a row for each picture, or
+    with --json a line. Only headers are read.
     """
-    desc, scheme = described(files, options)
+    from dask_tiled.errors import DatasetError, DoubtError
+
+    if any(map(_is_folder, files)):
+        _show_many(files, options, whole=whole, as_json=as_json)
+        return
+    try:
+        desc, scheme = described(files, options)
+    except DatasetError as error:
+        if len(files) == 1 or isinstance(error, DoubtError):
+            raise
+        click.echo(f"dask-tiled: not one scan: {' '.join(str(error).split())}", err=True)
+        _show_many(files, options, whole=whole, as_json=as_json)
+        return
     quiet = {**options, "doubts": "ignore"}  # the description has told of them
     contents = None if options["dataset"] is not None else listed(files, quiet)
     if as_json:
@@ -43,6 +59,49 @@ def info(files: tuple[str, ...], *, whole: bool, as_json: bool, **options: Any) 
     else:
         _show(desc, scheme, contents, whole=whole)
     check_complete(files[0], desc, options["doubts"])
+
+
+def _is_folder(path: str) -> bool:
+    """Return whether a path is a folder, and not itself a dataset."""
+    from dask_tiled.formats.registry import completed
+
+    return os.path.isdir(path) and completed(path) == path
+
+
+def _show_many(
+    files: tuple[str, ...], options: dict[str, Any], *, whole: bool, as_json: bool
+) -> None:
+    """Print a table of pictures, or a line of JSON for each.
+
+    Fail if a given file cannot be opened, or if ``--strict`` refuses some.
+    """
+    from dask_tiled.cataloguing.catalogue import catalogue
+    from dask_tiled.command_line.catalogue import show_catalogue
+    from dask_tiled.model.mark import json_value
+
+    ctx = click.get_current_context()
+    for option in OPENING:
+        name = str(option.name)
+        if name != "doubts" and ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise click.UsageError(f"{option.opts[0]} applies to one dataset, not to many.", ctx)
+    found = catalogue(list(files), thumbnails=False)
+    if as_json:
+        for row in found:
+            value = json_value(row.as_dict() | {"files": row.files})
+            click.echo(json.dumps(value, allow_nan=False))
+    else:
+        show_catalogue(found, whole=whole)
+    given = {os.path.abspath(path) for path in files}
+    bad = [row.path for row in found if row.problem and row.path in given]
+    doubtful = [row.path for row in found if row.problem or row.lacking or row.doubts]
+    if bad:
+        raise Failure(f"{bad[0]}: cannot be opened{_more(bad)}")
+    if doubtful and options["doubts"] == "raise":
+        raise Failure(f"{doubtful[0]}: in doubt or incomplete{_more(doubtful)}", DOUBTFUL)
+
+
+def _more(paths: list[str]) -> str:
+    return f", and {len(paths) - 1} more" if paths[1:] else ""
 
 
 def _show(

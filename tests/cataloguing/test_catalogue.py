@@ -270,3 +270,46 @@ def test_command_tells_what_is_not_followed(night):
     done = run(night, "--html", night / "a.html", "--no-thumbnails", "--pattern", "*.mib")
     assert done.exit_code == 0
     assert (night / "a.html").is_file()
+
+
+def asked(*words):
+    return CliRunner().invoke(app, [*map(str, words)])
+
+
+def test_info_of_many(night, tmp_path):
+    """A folder, and files that are not one scan, are a table; other files stay one scan."""
+    told = catalogued(night)
+    done = asked("info", night)
+    assert done.exit_code == 0
+    assert told.told() in done.stdout
+    lines = asked("info", night, "--json").stdout.splitlines()
+    assert [json.loads(line)["path"] for line in lines] == [row.path for row in told]
+    done = asked("info", night / "scan.mib", night / "two.dm4")
+    assert done.exit_code == 0
+    assert "not one scan" in done.stderr
+    assert "2 datasets, 3 pictures" in done.stdout
+    done = asked("info", night / "two.dm4", night / "more" / "zeros.dm3")
+    assert done.exit_code == 2
+    assert "zeros.dm3: cannot be opened" in done.stderr
+    assert asked("info", night, "--strict").exit_code == 3
+    done = asked("info", night, "--dtype", "u2")
+    assert done.exit_code == 2
+    assert "--dtype applies to one dataset" in done.stderr
+    series = write_mib_series(tmp_path / "s_", FRAMES, frames_per_file=3, hdr=False)
+    assert "File" in asked("info", *series).stdout.splitlines()[0]
+
+
+def test_thumbnail_command(night):
+    from matplotlib.image import imread
+
+    target = night / "a.png"
+    done = asked("thumbnail", night / "scan.mib", target, "--size", 32)
+    assert done.exit_code == 0, done.output
+    assert imread(target).shape[:2] == (4, 32)
+    assert asked("thumbnail", night / "two.dm4", target, "-d", "1").exit_code == 0
+    assert imread(target).shape[:2] == (4, 6)
+    (night / "mine.png").write_text("text")
+    assert asked("thumbnail", night / "scan.mib", night / "mine.png").exit_code == 2
+    np.save(night / "line.npy", np.arange(9.0))
+    done = asked("thumbnail", night / "line.npy", night / "b.png")
+    assert (done.exit_code, "not an image" in done.stderr) == (2, True)
