@@ -17,6 +17,7 @@ from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.files.file import File, is_refusal
 from dask_tiled.formats.registry import Format
 from dask_tiled.formats.tools.hyperspy import AxisFacts, signal_dims
+from dask_tiled.formats.tools.zips import MAGIC
 from dask_tiled.formats.zarr.choice import ArrayMember, StoreDocument, choose
 from dask_tiled.formats.zarr.chunks import FolderChunks
 from dask_tiled.formats.zarr.coordinates import positions_beside
@@ -29,7 +30,6 @@ from dask_tiled.formats.zarr.folders import (
     holds_documents,
 )
 from dask_tiled.formats.zarr.hyperspy import axes_beside
-from dask_tiled.formats.zarr.zips import MAGIC
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.colours import is_sound_list
 from dask_tiled.model.decoders import BlockDecoder, Decoder

@@ -19,7 +19,7 @@ from dask_tiled.files.paths import (
     list_folder,
     list_folders,
 )
-from dask_tiled.formats.zarr.zips import MAGIC, ZipIndex
+from dask_tiled.formats.tools.zips import MAGIC, ZipIndex
 
 MOST_INFLATED = 1 << 25
 """Largest deflated document."""
@@ -247,7 +247,7 @@ def folder_of(file: File, documents: Sequence[str]) -> tuple[StoreFolder, Folder
     Raises
     ------
     DatasetError
-        The zip file has no document; or as for :class:`~dask_tiled.formats.zarr.zips.ZipIndex`.
+        The zip file has no document; or as for :class:`~dask_tiled.formats.tools.zips.ZipIndex`.
     """
     if file.read(len(MAGIC)) != MAGIC:
         return Directory(os.path.dirname(file.path)), FolderEntry.of(file)
