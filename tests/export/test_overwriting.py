@@ -337,18 +337,6 @@ def test_stores_with_other_data(name):
     system.rm("/overwriting", recursive=True)
 
 
-def test_zip_files_are_kept(tmp_path):
-    """Nothing can be removed from zip files."""
-    with zarr.storage.ZipStore(tmp_path / "a.zip", mode="w") as archive:
-        zarr.create_array(archive, data=PIXELS)
-    with zarr.storage.ZipStore(tmp_path / "a.zip", mode="a") as archive:
-        for overwrite in (False, True):
-            with pytest.raises(DatasetError):
-                export(ARR, archive, overwrite=overwrite)
-    with zarr.storage.ZipStore(tmp_path / "a.zip", mode="r") as archive:
-        np.testing.assert_array_equal(zarr.open_array(archive)[...], PIXELS)
-
-
 def test_a_folder_that_cannot_be_read_is_kept(tmp_path, monkeypatch):
     """The error names the folder."""
     place, scandir = ours(tmp_path), os.scandir

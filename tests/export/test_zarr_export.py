@@ -278,6 +278,8 @@ def test_a_zip_file_is_not_replaced(arr, tmp_path):
     """Nothing can be removed from a zip file."""
     with zarr.storage.ZipStore(tmp_path / "out.zip", mode="a") as store:
         to_zarr(arr, store)
+        with pytest.raises(DatasetError, match="overwrite=True"):
+            to_zarr(arr, store)
         with pytest.raises(DatasetError, match="cannot replace data"):
             to_zarr(da.from_zarr(store) + 1, store, overwrite=True)
         np.testing.assert_array_equal(zarr.open_array(store, mode="r+")[:], FRAMES)

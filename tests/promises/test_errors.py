@@ -153,25 +153,6 @@ def test_sig_shape_that_contradicts_the_header_raises(tmp_path):
         open_dataset(path, sig_shape=(8, 4))
 
 
-@pytest.mark.parametrize(
-    "chunks",
-    [(3,), (2, 2, 2, 2), ((3, 4), 4, 8), ((-1, 7), 4, 8), 0, (0, 4, 8), "much", (1.5, 4, 8)],
-    ids=str,
-)
-def test_wrong_chunks_raise(tmp_path, chunks):
-    """Chunks that do not add up to the array raise TilingError."""
-    path = write_small(tmp_path / "scan.mib")
-    with pytest.raises(TilingError):
-        open_dataset(path, chunks=chunks)
-
-
-def test_empty_chunks(tmp_path):
-    """Chunks without frames are allowed, as in dask."""
-    path = write_small(tmp_path / "scan.mib")
-    arr = open_dataset(path, chunks=((0, 2, 0, 4, 0), 4, (8, 0)))
-    np.testing.assert_array_equal(arr.compute(), FRAMES)
-
-
 # Files that change between open and compute
 
 

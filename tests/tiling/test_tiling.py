@@ -458,7 +458,13 @@ def test_empty_chunks(raw):
     assert arr[1:, ..., 3].sum().compute() == 0
 
 
-@pytest.mark.parametrize("chunks", [(2, 3), 0, ((1, 2), 6, 64, 96), "much", 1.5, (0, 6, 64, 96)])
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        (2, 3), (1,) * 5, 0, ((1, 2), 6, 64, 96), ((-1, 6), 6, 64, 96), "much", 1.5,
+        (1.5, 6, 64, 96), (0, 6, 64, 96),
+    ],
+)  # fmt: skip
 def test_invalid_chunks_are_refused(raw, chunks):
     with pytest.raises(TilingError):
         open_raw(raw, chunks=chunks)
