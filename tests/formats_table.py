@@ -52,6 +52,7 @@ from dask_tiled.testing import (
     write_mib_series,
     write_mrc,
     write_nd2,
+    write_ndata,
     write_npy,
     write_nrrd,
     write_pts,
@@ -134,6 +135,19 @@ def make_npy(folder, stem, *, order):
     array = counting_frames((3, 4, 5, 7), ">u2")
     path = write_npy(folder / f"{stem}.npy", array, order=order)
     return Sample({"path": path}, array.astype("u2"), [path])
+
+
+def make_npz(folder, stem, *, save, order="C"):
+    array = counting_frames((3, 4, 5, 7), ">u2")
+    path = folder / f"{stem}.npz"
+    save(path, x=np.asarray(array, order=order), y=np.arange(3))
+    return Sample({"path": path}, array.astype("u2"), [path])
+
+
+def make_ndata(folder, stem, *, suffix, **options):
+    array = counting_frames((3, 4, 5, 7), "f4")
+    path = write_ndata(folder / f"{stem}{suffix}", array, **options)
+    return Sample({"path": path}, array, [path])
 
 
 def make_beton(folder, stem):
@@ -647,6 +661,10 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "raw series": make_raw_series,
     "npy C": partial(make_npy, order="C"),
     "npy F": partial(make_npy, order="F"),
+    "npz": partial(make_npz, save=np.savez),
+    "npz deflated F": partial(make_npz, save=np.savez_compressed, order="F"),
+    "ndata": partial(make_ndata, suffix=".ndata"),
+    "ndata exported": partial(make_ndata, suffix=".ndata1", deflated=True),
     "beton": make_beton,
     "mib u16": partial(make_mib, kind="U16", dtype="u2", bits=16),
     "mib 1 bit": partial(make_mib, kind="R64", depth=1, dtype="u1", bits=1),

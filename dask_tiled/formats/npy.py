@@ -37,6 +37,16 @@ class NpyHeader(NamedTuple):
     shape: tuple[int, ...]
     offset: int
 
+    @property
+    def is_fortran(self) -> bool:
+        """Whether the first axis varies fastest."""
+        return self.fortran_order and len(self.shape) > 1
+
+    @property
+    def stop(self) -> int:
+        """Offset behind the array."""
+        return self.offset + math.prod(self.shape) * self.dtype.itemsize
+
 
 def sniff(path: str, head: bytes) -> str | None:
     """Check for the magic bytes."""
@@ -45,7 +55,11 @@ def sniff(path: str, head: bytes) -> str | None:
 
 def read_header(path: str) -> NpyHeader:
     """Read the header of a file."""
-    head = tools.read_head(path, MAX_HEADER)
+    return parse_header(path, tools.read_head(path, MAX_HEADER))
+
+
+def parse_header(path: str, head: bytes) -> NpyHeader:
+    """Parse a header, given the first bytes of a file, which may be a member of an archive."""
     start = 10 if head[6:7] == b"\1" else 12
     offset = start + int.from_bytes(head[8:start], "little")
     expected = f"{MAGIC!r}, version 1, 2 or 3, and at most {MAX_HEADER} bytes"
@@ -88,42 +102,70 @@ def describe(
     """
     file = tools.File.only(paths, "npy")
     header = read_header(file.path)
-    if header.dtype.hasobject:
-        raise tools.DatasetError(
-            "arrays of Python objects are pickles, which are never opened",
-            path=file.path,
-            where="the field descr",
-            expected="a type of numbers",
-            found=header.dtype,
-        )
+    check_objects(file.path, header)
     if not file.grows or header.fortran_order:
         check_bytes(file, header.shape or (1,), header.dtype, header.offset)
     metadata = {"npy": {"shape": header.shape, "fortran_order": header.fortran_order}}
-    last = check_whole("sig_dims", sig_dims, least=0, path=file.path)
-    split = max(0, len(header.shape) - last)
-    nav, sig = header.shape[:split], header.shape[split:]
-    fortran = header.fortran_order and len(header.shape) > 1
-    if sig_shape is not None and sig_shape != sig and not fortran:
-        frames = math.prod(header.shape) // math.prod(sig_shape)
-        nav, sig = (frames,), sig_shape
-        if not frames:
-            problem = "the array is smaller than a frame"
-            expected, found = (f"{math.prod(n)} elements" for n in (sig_shape, header.shape))
-            raise tools.TruncatedFileError(problem, path=file.path, expected=expected, found=found)
+    nav, sig = frames_of(file.path, header, sig_shape, sig_dims)
     decoder = tools.plain(header.dtype)
-    if file.grows and nav and sig and not fortran:
+    if file.grows and nav and sig and not header.is_fortran:
         record = tools.Record(sig, decoder)
         (there,) = count_frames([file], record, header.offset)
         layout = tools.record_layout([file], [min(there, math.prod(nav))], record, header.offset)
         return tools.Description.of("npy", layout, metadata).with_scan(nav, "the header")
-    grid, frame = nav or (1,), sig or (1,)
-    strides = strides_of(grid + frame, header.dtype.itemsize, "F" if fortran else "C")
-    piece = tools.Piece(0, (0,) * len(strides), grid + frame, header.offset, strides)
-    layout = tools.Layout([file], grid, frame, [piece], [decoder]).show(nav)
-    if not sig:
-        layout = layout.cut([*layout.cuts[:-1], Cut(0, 1, 1, kept=False)])
+    layout = layout_of(file, nav, sig, decoder, header)
     axes = nav_axes(len(nav)) + sig_axes(len(sig))
     return tools.Description("npy", layout, axes, len(nav), metadata)
+
+
+def check_objects(path: str, header: NpyHeader) -> None:
+    """Raise a DatasetError if an array holds Python objects."""
+    if header.dtype.hasobject:
+        raise tools.DatasetError(
+            "arrays of Python objects are pickles, which are never opened",
+            path=path,
+            where="the field descr",
+            expected="a type of numbers",
+            found=header.dtype,
+        )
+
+
+def frames_of(
+    path: str, header: NpyHeader, sig_shape: tuple[int, ...] | None, sig_dims: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of the scan and of a frame.
+
+    Raise a TruncatedFileError if the array is smaller than a frame.
+    """
+    last = check_whole("sig_dims", sig_dims, least=0, path=path)
+    split = max(0, len(header.shape) - last)
+    nav, sig = header.shape[:split], header.shape[split:]
+    if sig_shape is None or sig_shape == sig or header.is_fortran:
+        return nav, sig
+    frames = math.prod(header.shape) // math.prod(sig_shape)
+    if not frames:
+        problem = "the array is smaller than a frame"
+        expected, found = (f"{math.prod(n)} elements" for n in (sig_shape, header.shape))
+        raise tools.TruncatedFileError(problem, path=path, expected=expected, found=found)
+    return (frames,), sig_shape
+
+
+def layout_of(
+    file: tools.File,
+    nav: tuple[int, ...],
+    sig: tuple[int, ...],
+    decoder: tools.Decoder | tools.BlockDecoder,
+    header: NpyHeader,
+    at: int = 0,
+    nbytes: int = 0,
+) -> tools.Layout:
+    """Return the layout of an array that begins at a byte; ``nbytes`` if it is compressed."""
+    grid, frame = nav or (1,), sig or (1,)
+    strides = strides_of(grid + frame, header.dtype.itemsize, "F" if header.is_fortran else "C")
+    first = at if nbytes else at + header.offset
+    piece = tools.Piece(0, (0,) * len(strides), grid + frame, first, strides, nbytes=nbytes)
+    layout = tools.Layout([file], grid, frame, [piece], [decoder]).show(nav)
+    return layout if sig else layout.cut([*layout.cuts[:-1], Cut(0, 1, 1, kept=False)])
 
 
 FORMAT = tools.Format(

@@ -112,7 +112,8 @@ class Format:
 _MODULES = (
     "npy", "mib", "frms6", "k2is", "hdf5", "dm", "ser", "blo", "seq", "mrc", "tvips", "nifti",
     "edf", "fits", "mgh", "gis", "empad", "nrrd", "metaimage", "ripple", "nd2", "lif", "czi",
-    "ome_tiff", "tiff", "zarr", "raw_csr", "tpx3", "bcf", "pts", "jeol", "beton", "raw",
+    "ome_tiff", "tiff", "zarr", "raw_csr", "tpx3", "bcf", "pts", "jeol", "beton", "ndata", "npz",
+    "raw",
 )
 # fmt: on
 """Modules and packages with formats, in the order in which they are tried."""

@@ -16,7 +16,7 @@ from dask_tiled.formats.registry import HEAD_BYTES, Format, formats, recognised_
 _SIGNATURES = (
     (0, b"\x89PNG\r\n", "a PNG image"), (0, b"\xff\xd8\xff", "a JPEG image"),
     (0, b"GIF8", "a GIF image"), (0, b"%PDF-", "a PDF document"),
-    (0, b"PK\x03\x04", "a ZIP archive, or an .npz file of NumPy"), (0, b"BZh", "a bzip2 file"),
+    (0, b"PK\x03\x04", "a ZIP archive"), (0, b"BZh", "a bzip2 file"),
     (0, b"\x1f\x8b", "a gzip file"), (0, b"\xfd7zXZ", "an xz file"),
     (0, b"\x28\xb5\x2f\xfd", "a Zstandard file"), (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
     (257, b"ustar", "a tar archive"), (0, b"CDF", "a netCDF 3 file"),

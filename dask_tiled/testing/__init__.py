@@ -23,6 +23,7 @@ options that do not match them; a TypeError is raised for dtypes that the format
   its frames lazily, and `iter_frames` yields the frames of any array or iterable.
 - Raw and NumPy files: `write_raw`, `write_npy`.
 - Merlin (Medipix3) MIB files: `write_mib`, `write_mib_series`.
+- Data items of Nion Swift: `write_ndata`.
 - Digital Micrograph (DM3, DM4) files: `write_dm`; tags without an image: `write_tags`, `Gap`.
 - MRC files, and movies of Direct Electron cameras: `write_mrc`, `write_direct_electron`.
 - Files of other cameras: `write_blo`, `write_edf`, `write_empad`, `write_frms6`, `write_k2is`,
@@ -64,6 +65,7 @@ from dask_tiled.testing.mgh import write_mgh
 from dask_tiled.testing.mib import write_mib, write_mib_series
 from dask_tiled.testing.mrc import write_direct_electron, write_mrc
 from dask_tiled.testing.nd2 import write_nd2
+from dask_tiled.testing.nion import write_ndata
 from dask_tiled.testing.nrrd import write_nrrd
 from dask_tiled.testing.pts import write_pts
 from dask_tiled.testing.raw import write_npy, write_raw
@@ -81,7 +83,7 @@ __all__ = [
     "write_empad", "write_fits", "write_frms6", "write_gis", "write_ims", "write_jeol_image",
     "write_jeol_list", "write_jeol_spectrum", "write_k2is", "write_lif", "write_metaimage",
     "write_mgh", "write_mib", "write_mib_series", "write_mrc", "write_nd2",
-    "write_npy", "write_nrrd", "write_pts", "write_raw", "write_raw_csr", "write_ripple",
-    "write_seq", "write_seq_corrections", "write_ser", "write_tags", "write_tpx3", "write_tvips",
-    "write_velox",
+    "write_ndata", "write_npy", "write_nrrd", "write_pts", "write_raw", "write_raw_csr",
+    "write_ripple", "write_seq", "write_seq_corrections", "write_ser", "write_tags", "write_tpx3",
+    "write_tvips", "write_velox",
 ]  # fmt: skip

@@ -34,6 +34,7 @@ SETTLED = {
     "beton/descriptor.py": "only by the number or name that a user passes; the default has a doubt",
     "jeol/descriptor.py": "only of files that are no list, which have one picture",
     "hdf5/choice.py": "only by the number that a user passes",
+    "npz.py": "only by the number or name that a user passes; the default has a doubt",
     "zarr/pictures.py": "only by the number or name that a user passes; the default has a doubt",
 }
 """Modules that call choose_dataset without a doubt, and why none is needed."""

@@ -1,18 +1,20 @@
-"""The index of a zip file: where the bytes of its members lie.
+"""Zip files: where the bytes of their members lie.
 
 Layout facts: APPNOTE.TXT of PKWARE (the ZIP File Format Specification), RFC 9 of OME-NGFF.
 """
 
 from __future__ import annotations
 
+import posixpath
 import struct
 import zipfile
+import zlib
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple, NoReturn
 
-from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.errors import CorruptFileError, DatasetError, Guard, TruncatedFileError
 from dask_tiled.files.file import File, RemoteFile, is_refusal, read_exactly
 
 MAGIC = b"PK\x03\x04"
@@ -30,6 +32,68 @@ BROKEN = (
     struct.error,
 )
 """Errors of zipfile for damaged files; a UnicodeDecodeError is a ValueError."""
+
+
+MOST_INFLATED = 1 << 25
+"""Largest deflated document."""
+MOST_BEFORE = 1 << 12
+"""Bytes of tables and of blocks that do not shrink, in a deflated start."""
+
+
+class FolderEntry(NamedTuple):
+    """A file in a folder: a range of bytes of a file."""
+
+    path: str
+    """Its path, for errors; in zip files, below the path of the zip file."""
+    file: File
+    offset: int
+    nbytes: int
+    """Number of stored bytes."""
+    size: int
+    """Number of bytes of its content."""
+    deflated: bool = False
+    crc: int | None = None
+
+    @classmethod
+    def of(cls, file: File) -> FolderEntry:
+        """Return a whole file."""
+        return cls(file.path, file, 0, file.size, file.size)
+
+    def start(self, nbytes: int) -> bytes:
+        """Return the first bytes of the content, unchecked.
+
+        Raise a CorruptFileError if they cannot be inflated.
+        """
+        if not self.deflated:
+            return self.file.read(min(nbytes, self.nbytes), self.offset)
+        stored = self.file.read(min(nbytes + MOST_BEFORE, self.nbytes), self.offset)
+        with Guard(self.path, "a member of the zip file is damaged"):
+            return zlib.decompressobj(-zlib.MAX_WBITS).decompress(stored, nbytes)
+
+    def read(self) -> bytes:
+        """Return the content.
+
+        Raise a CorruptFileError if it is damaged, or too long to inflate.
+        """
+        if self.crc is None:
+            return self.file.read(self.nbytes, self.offset)
+        stored = read_exactly(self.file.path, self.nbytes, self.offset, "a member of the zip file")
+        problem, content = "a member of the zip file is damaged", stored
+        if self.deflated:
+            if self.size > MOST_INFLATED:
+                problem = "a deflated document is too long"
+                raise CorruptFileError(
+                    problem, path=self.path, expected=MOST_INFLATED, found=self.size
+                )
+            try:
+                content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(stored, self.size + 1)
+            except zlib.error as error:
+                raise CorruptFileError(problem, path=self.path, found=str(error)) from error
+        if len(content) != self.size or zlib.crc32(content) != self.crc:
+            expected = f"{self.size} bytes with checksum {self.crc}"
+            found = f"{len(content)} bytes with checksum {zlib.crc32(content)}"
+            raise CorruptFileError(problem, path=self.path, expected=expected, found=found)
+        return content
 
 
 class ZipMember(NamedTuple):
@@ -136,6 +200,23 @@ class ZipIndex:
                 problem, where = "a header in the zip file is damaged", f"byte {members[k].header}"
                 raise CorruptFileError(problem, path=self.file.path, where=where, found=names[k])
         return starts
+
+    def entries(self, names: Sequence[str]) -> list[FolderEntry]:
+        """Return members as ranges of bytes of the file.
+
+        Raise a TruncatedFileError if a member is empty, or its sizes differ; or as for `starts`.
+        """
+        entries = []
+        for name, start in zip(names, self.starts(names), strict=True):
+            one, path = self.members[name], posixpath.join(self.file.path, name)
+            deflated = one.method != 0
+            if not one.size or (not deflated and one.size != one.nbytes):
+                problem, expected = "a member of the zip file has an invalid size", "1 byte or more"
+                expected = expected if deflated or not one.size else f"{one.nbytes} bytes"
+                raise TruncatedFileError(problem, path=path, expected=expected, found=one.size)
+            sizes = start, one.nbytes, one.size
+            entries.append(FolderEntry(path, self.file, *sizes, deflated, one.crc))
+        return entries
 
     def _refuse(self, problem: str, name: str, expected: str | None, found: str | None) -> NoReturn:
         hint = "Unpack the zip file, and open the folder."

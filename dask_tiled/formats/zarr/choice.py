@@ -9,8 +9,9 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from dask_tiled.errors import CorruptFileError, DatasetError
+from dask_tiled.formats.tools.zips import FolderEntry
 from dask_tiled.formats.zarr.documents import member_of, node_in
-from dask_tiled.formats.zarr.folders import FolderEntry, StoreFolder
+from dask_tiled.formats.zarr.folders import StoreFolder
 from dask_tiled.formats.zarr.members import (
     MemberChoice,
     arrays_in,

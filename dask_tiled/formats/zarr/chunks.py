@@ -17,7 +17,8 @@ from dask_tiled.codecs.pipeline import Pipeline
 from dask_tiled.codecs.shards import PLAIN, index_size, named, read_index
 from dask_tiled.errors import DatasetError, TruncatedFileError
 from dask_tiled.files.file import File, read_exactly
-from dask_tiled.formats.zarr.folders import FolderEntry, StoreFolder
+from dask_tiled.formats.tools.zips import FolderEntry
+from dask_tiled.formats.zarr.folders import StoreFolder
 from dask_tiled.model.blocks import Block
 from dask_tiled.model.decoders import BlockDecoder, Decoder, plain
 from dask_tiled.model.grids import gaps

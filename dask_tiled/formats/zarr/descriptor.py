@@ -17,14 +17,13 @@ from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.files.file import File, is_refusal
 from dask_tiled.formats.registry import Format
 from dask_tiled.formats.tools.hyperspy import AxisFacts, signal_dims
-from dask_tiled.formats.tools.zips import MAGIC
+from dask_tiled.formats.tools.zips import MAGIC, FolderEntry
 from dask_tiled.formats.zarr.choice import ArrayMember, StoreDocument, choose
 from dask_tiled.formats.zarr.chunks import FolderChunks
 from dask_tiled.formats.zarr.coordinates import positions_beside
 from dask_tiled.formats.zarr.documents import DOCUMENTS, opened, read
 from dask_tiled.formats.zarr.folders import (
     Directory,
-    FolderEntry,
     StoreFolder,
     folder_of,
     holds_documents,

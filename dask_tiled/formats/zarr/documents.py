@@ -19,7 +19,8 @@ from dask_tiled.codecs.pipeline import Pipeline, of_numcodecs
 from dask_tiled.codecs.shards import named
 from dask_tiled.errors import CorruptFileError, DatasetError, Guard
 from dask_tiled.formats.tools.text import parse_json
-from dask_tiled.formats.zarr.folders import FolderEntry, StoreFolder
+from dask_tiled.formats.tools.zips import FolderEntry
+from dask_tiled.formats.zarr.folders import StoreFolder
 from dask_tiled.model.ome_zarr import KEYS
 
 DOCUMENT = "zarr.json"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import posixpath
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from dask_tiled.errors import CorruptFileError, DatasetError, TruncatedFileError
-from dask_tiled.files.file import File, read_exactly
+from dask_tiled.errors import DatasetError, TruncatedFileError
+from dask_tiled.files.file import File
 from dask_tiled.files.paths import (
     in_folder,
     is_file,
@@ -19,55 +18,7 @@ from dask_tiled.files.paths import (
     list_folder,
     list_folders,
 )
-from dask_tiled.formats.tools.zips import MAGIC, ZipIndex
-
-MOST_INFLATED = 1 << 25
-"""Largest deflated document."""
-
-
-class FolderEntry(NamedTuple):
-    """A file in a folder: a range of bytes of a file."""
-
-    path: str
-    """Its path, for errors; in zip files, below the path of the zip file."""
-    file: File
-    offset: int
-    nbytes: int
-    """Number of stored bytes."""
-    size: int
-    """Number of bytes of its content."""
-    deflated: bool = False
-    crc: int | None = None
-
-    @classmethod
-    def of(cls, file: File) -> FolderEntry:
-        """Return a whole file."""
-        return cls(file.path, file, 0, file.size, file.size)
-
-    def read(self) -> bytes:
-        """Return the content.
-
-        Raise a CorruptFileError if it is damaged, or too long to inflate.
-        """
-        if self.crc is None:
-            return self.file.read(self.nbytes, self.offset)
-        stored = read_exactly(self.file.path, self.nbytes, self.offset, "a member of the zip file")
-        problem, content = "a member of the zip file is damaged", stored
-        if self.deflated:
-            if self.size > MOST_INFLATED:
-                problem = "a deflated document is too long"
-                raise CorruptFileError(
-                    problem, path=self.path, expected=MOST_INFLATED, found=self.size
-                )
-            try:
-                content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(stored, self.size + 1)
-            except zlib.error as error:
-                raise CorruptFileError(problem, path=self.path, found=str(error)) from error
-        if len(content) != self.size or zlib.crc32(content) != self.crc:
-            expected = f"{self.size} bytes with checksum {self.crc}"
-            found = f"{len(content)} bytes with checksum {zlib.crc32(content)}"
-            raise CorruptFileError(problem, path=self.path, expected=expected, found=found)
-        return content
+from dask_tiled.formats.tools.zips import MAGIC, FolderEntry, ZipIndex
 
 
 class StoreFolder(Protocol):
@@ -199,24 +150,10 @@ class ZipFolder:
 
     def chunks(self, keys: Sequence[str]) -> list[FolderEntry | None]:
         """Return the files of chunks."""
-        known, file = self.index.members, self.index.file
         names = [self.prefix + key for key in keys]
-        found = [name for name in names if name in known]
-        starts = dict(zip(found, self.index.starts(found), strict=True))
-        entries: list[FolderEntry | None] = []
-        for name in names:
-            if name not in starts:
-                entries.append(None)
-                continue
-            one, path = known[name], posixpath.join(file.path, name)
-            deflated = one.method != 0
-            if not one.size or (not deflated and one.size != one.nbytes):
-                problem, expected = "a member of the zip file has an invalid size", "1 byte or more"
-                expected = expected if deflated or not one.size else f"{one.nbytes} bytes"
-                raise TruncatedFileError(problem, path=path, expected=expected, found=one.size)
-            sizes = starts[name], one.nbytes, one.size
-            entries.append(FolderEntry(path, file, *sizes, deflated, one.crc))
-        return entries
+        found = [name for name in names if name in self.index.members]
+        entries = dict(zip(found, self.index.entries(found), strict=True))
+        return [entries.get(name) for name in names]
 
     def keys(self, like: str) -> set[str]:
         """List the files that may have keys like ``like``."""
