@@ -55,8 +55,16 @@ def test_highest_ratios_are_allowed(codec):
     check_room(codec, len(packed), len(ZEROS))
 
 
+def test_ratios_of_the_shortest_codes():
+    """Bytes that the codes of each format expand to at most; powers of two are upper bounds."""
+    exact = {"packbits": 128 / 2, "lzf": 264 / 3, "lz4": 255, "deflate": 258 / (2 / 8)}
+    bounds = {"lzw": 12, "szip": 13, "lzma": 13, "zstd": 15, "blosc": 15, "bzip2": 21}
+    assert exact | {codec: 2**bits for codec, bits in bounds.items()} == RATIOS
+
+
 def test_codecs_without_bounds():
-    assert most_bytes("jpegxl", 1) == SMALL
+    assert most_bytes("jpegxl", 1) == SMALL == 256 << 20
+    assert most_bytes("jpegxl", 1 << 20) == 1 << 37
     with pytest.raises(ValueError, match="at most"):
         check_room("blosc2", 100, SMALL + 1)
 
