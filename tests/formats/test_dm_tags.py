@@ -27,6 +27,23 @@ def test_tags(tmp_path, version):
     assert read_tags(tmp_path / "a", ("b", "1")).keys() == {"a", "b"}
 
 
+def test_big_endian_values(tmp_path):
+    """A number, a text, a record and an array, in version 3."""
+    values = {
+        b"number": ((3,), struct.pack(">i", -7)),
+        b"text": ((20, 4, 2), "µm".encode("utf-16-be")),
+        b"record": ((15, 0, 2, 0, 6, 0, 6), struct.pack(">2f", 0.5, -2)),
+        b"array": ((20, 15, 0, 2, 0, 2, 0, 2, 2), struct.pack(">4h", 5, -6, 7, -8)),
+    }
+    content = struct.pack(">3IBBI", 3, 0, 0, 0, 0, len(values))
+    for label, (info, data) in values.items():
+        content += struct.pack(">BH", 21, len(label)) + label + b"%%%%"
+        content += struct.pack(f">{len(info) + 1}I", len(info), *info) + data
+    (tmp_path / "a").write_bytes(content)
+    expected = {"number": -7, "text": "µm", "record": (0.5, -2), "array": ((5, -6), (7, -8))}
+    assert read_tags(tmp_path / "a") == expected
+
+
 def test_deep_and_endless_groups_raise(tmp_path):
     tags = {}
     for _ in range(100):
