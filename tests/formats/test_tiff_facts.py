@@ -124,6 +124,43 @@ def test_resolution_of_imagej_without_a_unit(tmp_path, dpcm, expected, of_z):
     assert scales(path) == of_pixels | ({"z": (of_z, 2.5, 0)} if of_z else {})
 
 
+def test_entries_are_plain_values(tmp_path):
+    """Long ones are summarised; those that lead to other data are left out."""
+    times = tuple(range(8))
+    entries = [
+        (34362, 12, 8, times, True),  # an array in tifffile
+        (65100, 7, 256, bytes(256), True),
+        (65101, 7, 257, bytes(257), True),
+        (65102, 3, 256, tuple(range(256)), True),
+        (65103, 3, 257, (1,) * 257, True),
+        (65104, 2, 3, "µm".encode("cp1252") + b"\0", True),
+        (65105, 2, 4, "µm".encode() + b"\0", True),
+        (65106, 2, 2, b"\x81\0", True),  # in neither encoding
+        (65107, 3, 1, 7, True),
+        (65108, 1, 2, b"\1\2", True),
+    ]
+    path = write(tmp_path / "a.tif", np.zeros((64, 96), "u1"), extratags=entries)
+    with tifffile.TiffFile(path) as file:
+        assert {273, 279} <= {*file.pages[0].tags.keys()}
+    found = describe(path).metadata["tiff"]["tags"]
+    assert not {"StripOffsets", "StripByteCounts"} & found.keys()
+    assert (found["ImageWidth"], found["MM_Stamp"]) == (96, times)
+    assert {name: told for name, told in found.items() if name.startswith("651")} == {
+        "65100": "00" * 256,
+        "65101": "257 bytes",
+        "65102": tuple(range(256)),
+        "65103": "257 values",
+        "65104": "µm",
+        "65105": "µm",
+        "65106": "8100",
+        "65107": 7,
+        "65108": "0102",
+    }
+    colours = np.zeros((3, 256), "u2")
+    palette = write(tmp_path / "b.tif", photometric="palette", colormap=colours)
+    assert describe(palette).metadata["tiff"]["tags"]["ColorMap"] == "768 values"
+
+
 def digital_micrograph(stack=True, scale=0.5):
     """Return the tags of Digital Micrograph."""
     units, offsets, steps = ("µm", "nm", "s"), (-3.0, 4.0, 7.0), (scale, 2 * scale, 2.5)
