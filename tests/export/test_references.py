@@ -47,7 +47,7 @@ def arr(tmp_path):
 
 NO_CHUNKS = {
     "mrc gzip", "nifti gzip", "mgh gzip", "gis text", "nrrd gzip", "nrrd hex", "metaimage",
-    "edf gzip", "fits tiles", "fits dithered tiles",
+    "edf gzip", "fits tiles", "fits dithered tiles", "npz deflated F", "ndata exported",
 }  # fmt: skip
 EVENTS = {
     "raw_csr", "hdf5 velox", "hdf5 velox frames", "tpx3", "bcf", "bcf packed", "pts", "pts frames",
