@@ -26,6 +26,7 @@ from dask_tiled.testing import (
     write_mib,
     write_mrc,
     write_nd2,
+    write_ndata,
     write_pts,
     write_ripple,
     write_ser,
@@ -405,6 +406,12 @@ def write_files(folder):
     yield from of_tia(folder)
     yield from of_light_microscopes(folder)
     yield from of_ripple(folder)
+    source = {"hardware_source_name": "Ronchigram", "exposure": 0.5}
+    named = {"hardware_source": source, "instrument": {"high_tension": 6e4}}
+    tuned = {"hardware_source": {**source, "autostem": {"high_tension_v": 6e4}}}
+    expected = {"beam_energy": 60e3, "detector": "Ronchigram", "exposure_time": 0.5}
+    for number, metadata in enumerate((named, tuned)):
+        yield write_ndata(folder / f"{number}.ndata1", FRAMES, metadata=metadata), expected
     expected = {"detector": "Merlin Quad", "exposure_time": 1e-3, "gain_setting": "SLGM"}
     expected |= {"threshold": 2e3, "date": "2020-01-01T12:00:00+00:00"}
     yield write_mib(folder / "a.mib", FRAMES), expected
