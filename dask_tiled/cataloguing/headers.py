@@ -104,7 +104,7 @@ def read_header(path: str, *, alone: bool = False) -> FileHeader:
         except Exception as error:  # noqa: BLE001 - a plug-in or a library may raise any error
             problem, is_lasting = _problem(path, error), isinstance(error, DatasetError)
             told: dict[str, Any] = {"problem": problem, "is_lasting": is_lasting}
-            return FileHeader(path, looked=frozenset(looked), **told)
+            return FileHeader(path, looked=frozenset(looked if problem else ()), **told)
     pictures = tuple(picture for picture, _ in described)
     descs = [] if os.path.isdir(path) else [desc for _, desc in described if desc is not None]
     files = frozenset(file.path for desc in descs for file in desc.files if not is_url(file.path))

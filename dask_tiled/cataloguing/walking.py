@@ -5,7 +5,8 @@ from __future__ import annotations
 import fnmatch
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -97,14 +98,13 @@ class FolderWalk:
                 if (found.st_dev, found.st_ino) in self._seen:
                     continue
                 self._seen.add((found.st_dev, found.st_ino))
-                entries = _entries(folder)
+                folders, files, is_dataset = self._split(folder)
             except OSError as error:
                 self._report(folder, error.strerror or str(error))
                 continue
-            if any(entry.name in OF_DATASET for entry in entries):
+            if is_dataset:
                 yield FolderFiles(folder, {folder: self._whole(folder)})
                 continue
-            folders, files = self._split(entries)
             if files:
                 kept = {path: one for path, one in files.items() if self._matches(path)}
                 yield FolderFiles(folder, kept, len(files) - len(kept))
@@ -116,10 +116,12 @@ class FolderWalk:
         patterns = self._patterns
         return patterns is None or any(fnmatch.fnmatchcase(name, one) for one in patterns)
 
-    def _split(self, entries: Iterable[os.DirEntry[str]]) -> tuple[list[str], dict[str, Stamp]]:
-        """Return the paths of folders, and the stamps of files."""
-        folders, files = [], {}
-        for entry in entries:
+    def _split(self, folder: str) -> tuple[list[str], dict[str, Stamp], bool]:
+        """Return the folders in a folder, the stamps of its files, and whether it is a dataset."""
+        folders, files = list[str](), dict[str, Stamp]()
+        for entry in _entries(folder):
+            if entry.name in OF_DATASET:
+                return [], {}, True
             if entry.name.startswith(".") or (entry.is_symlink() and self._is_known(entry.path)):
                 continue
             try:
@@ -133,7 +135,7 @@ class FolderWalk:
                 continue  # removed meanwhile
             except OSError as error:
                 self._report(entry.path, error.strerror or str(error))
-        return folders, files
+        return folders, files, False
 
     def _is_known(self, path: str) -> bool:
         """Return whether a link leads to something below the paths."""
@@ -147,19 +149,15 @@ class FolderWalk:
         while waiting:
             place = waiting.pop()
             try:
-                entries = _entries(place)
+                for entry in _entries(place):
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                        continue
+                    with suppress(OSError):  # removed meanwhile
+                        found = _stamp(entry.stat())
+                        nbytes, latest = nbytes + found.nbytes, max(latest, found.mtime_ns)
             except OSError as error:
                 self._report(place, error.strerror or str(error))
-                continue
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                    continue
-                try:
-                    found = _stamp(entry.stat())
-                except OSError:
-                    continue  # removed meanwhile
-                nbytes, latest = nbytes + found.nbytes, max(latest, found.mtime_ns)
         return Stamp(nbytes, latest)
 
 
@@ -171,9 +169,10 @@ def _listed(pattern: str | Sequence[str]) -> tuple[str, ...]:
     return patterns
 
 
-def _entries(folder: str) -> list[os.DirEntry[str]]:
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    """List a folder, which may have a million entries, one by one."""
     with with_room(partial(os.scandir, folder), folder) as entries:
-        return [*entries]
+        yield from entries
 
 
 def _stamp(found: os.stat_result) -> Stamp:
