@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import dask
@@ -64,7 +65,18 @@ def thumbnail(arr: da.Array, longest: int = LONGEST) -> npt.NDArray[np.uint8] | 
         values = np.hypot(*panel.values)
     else:
         values = panel.image.values if isinstance(panel, Composite) else panel.values
-    return _shrunk(_bright(values), longest)
+    bright = _bright(values)
+    if len(sig) == 1:  # a sampled map may have other steps along y than along x
+        bright = _in_proportion(bright, [n for n in arr.shape if n > 1][:-1][-2:])
+    return _shrunk(bright, longest)
+
+
+def _in_proportion(bright: Array, shape: Sequence[int]) -> Array:
+    """Repeat pixels of a sample along an axis, as in a map of the shape."""
+    steps = [max(1, round(n / size)) for n, size in zip(shape, bright.shape, strict=False)]
+    for axis, step in enumerate(steps):
+        bright = np.repeat(bright, max(1, step // min(steps)), axis)
+    return bright
 
 
 def _bright(values: Array) -> Array:

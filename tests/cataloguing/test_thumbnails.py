@@ -55,6 +55,8 @@ def test_kinds_of_arrays(tmp_path):
     found = thumbnail(opened(tmp_path, spectra, sig_dims=1))
     assert found.shape == (6, 7)
     assert np.argmax(found) == 2 * 7 + 3
+    large = np.ones((64, 64, 1), "u2") * np.arange(1024, dtype="u2")
+    assert thumbnail(opened(tmp_path, large, sig_dims=1)).shape == (64, 64)  # from half of them
     assert thumbnail(opened(tmp_path, np.arange(50.0))) is None
     with pytest.raises(dask_tiled.DatasetError):
         thumbnail(opened(tmp_path, np.zeros((1, 1))))
