@@ -15,7 +15,7 @@ import pytest
 
 import dask_tiled
 import decoders
-from dask_tiled.engine.folding import call_of
+from dask_tiled.engine.folding import Kernel
 from dask_tiled.kernels.fold_functions import fold_in_place
 from dask_tiled.model.requests import IN_MEMORY
 from dask_tiled.reading.planning import frame_ranges, region_of
@@ -60,28 +60,17 @@ def test_decoder(benchmark: Benchmark, name: str) -> None:
     benchmark(job)
 
 
-FOLDS = {
-    "sum_frames": ("u8", 0),
-    "sum_pixels": ("u8", 0),
-    "max_frames": ("u2", 0),
-    "max_pixels": ("u2", 0),
-    "dot_frames": ("f8", 1),
-    "dots_frames, 16 masks": ("f8", 16),
-}
-
-
-@pytest.mark.benchmark(group="folds of 1 MiB of pixels in the cache")
-@pytest.mark.parametrize("name", FOLDS)
-def test_fold(benchmark: Benchmark, name: str) -> None:
-    dtype, masks = FOLDS[name]
+@pytest.mark.benchmark(group="products of 1 MiB of pixels in the cache")
+@pytest.mark.parametrize("masks", [1, 16])
+def test_product(benchmark: Benchmark, masks: int) -> None:
     tile = np.random.default_rng(0).integers(0, 999, (8, 1 << 16)).astype("u2")
-    weights = np.ones((masks, 1 << 16), "f4")
-    results = np.zeros((8, 16) if "frames" in name else (3, 1 << 16), dtype)
-    call = call_of(name.split(",", maxsplit=1)[0], tile.dtype, results, weights)
-    frames = tile.reshape(-1).view("u1"), np.arange(8) * tile[0].nbytes, np.arange(8)
+    weights, results = np.ones((masks, 1 << 16), "f4"), np.zeros((8, masks))
+    name, rows = "dot_frames" if masks == 1 else "dots_frames", np.arange(8)
+    call = Kernel(name, rows, results, weights).call(tile.dtype)
+    frames = tile.reshape(-1).view("u1"), rows * tile[0].nbytes, rows
     runs = np.zeros(1, np.int64), np.zeros(1, np.int64), tile[0].size, len(tile)
     benchmark(fold_in_place(), call, IN_MEMORY, *frames, *runs)
-    assert results.any()
+    assert results.all()
 
 
 @pytest.mark.benchmark(group="headers")

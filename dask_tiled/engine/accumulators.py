@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from dask_tiled.engine.expressions import Cast, Register, Step
 from dask_tiled.engine.folding import are_narrow, can_fold
 from dask_tiled.engine.limits import MOST_GROUP
-from dask_tiled.engine.vectors import MOST_COUNTED, Collect, NoPrimitive, Value, Vectors, pixel_type
+from dask_tiled.engine.vectors import (
+    MOST_COUNTED,
+    Collect,
+    NoPrimitive,
+    Totals,
+    Value,
+    Vectors,
+    pixel_type,
+)
 from dask_tiled.model.indexing import Array
 
 Bins = tuple[int | Array, tuple[float, float] | None]
@@ -19,6 +28,26 @@ Bins = tuple[int | Array, tuple[float, float] | None]
 
 IN_SHORT_GROUPS = f"along axes or bins of {MOST_GROUP} pixels or fewer"
 """Where several groups of pixels, each of which is reduced, lie in a row of a vector."""
+EXTREMES: dict[np.ufunc, np.ufunc] = {np.logical_or: np.maximum, np.logical_and: np.minimum}
+"""Logical ufuncs, and the extreme that determines their result."""
+OPPOSITE: dict[np.ufunc, np.ufunc] = {np.logical_or: np.logical_and, np.logical_and: np.logical_or}
+BELOW: dict[np.ufunc, Callable[[Any], int]] = {
+    np.greater: math.floor,
+    np.greater_equal: lambda number: math.ceil(number) - 1,
+    np.less: lambda number: math.ceil(number) - 1,
+    np.less_equal: math.floor,
+}
+"""Returns the largest integer on the lower side of a comparison with a number."""
+MIRRORED: dict[np.ufunc, np.ufunc] = {
+    np.greater: np.less,
+    np.greater_equal: np.less_equal,
+    np.less: np.greater,
+    np.less_equal: np.greater_equal,
+}
+OF_FRAMES = {np.add: "add_frames", np.minimum: "min_frames", np.maximum: "max_frames"}
+"""Primitives that accumulate each pixel of several frames."""
+OF_ROWS = {np.minimum: "min_row", np.maximum: "max_row"}
+"""Primitives that accumulate a row of integers."""
 MOST_AT_ONCE = (1 << 16) - 1
 """Maximum number of pixels of a vector whose positions fit into 2 bytes."""
 MOST_IN_WORDS = 4
@@ -51,12 +80,17 @@ def sum_dtype(pixel: np.dtype, dtype: np.dtype) -> np.dtype:
     return np.dtype(np.complex128 if dtype.kind == "c" else np.float64)
 
 
+Fused = Callable[[Vectors, Step, Value], bool]
+"""Appends a primitive that also computes the last step; returns whether there is one."""
+
+
 def accumulate(
     vectors: Vectors,
     last: Step,
     ufunc: np.ufunc,
     dtype: np.dtype | None,
     *,
+    fused: Iterable[Fused],
     skips: bool,
     counts: bool,
 ) -> Collect:
@@ -65,38 +99,67 @@ def accumulate(
     ``counts`` appends an axis with the number of pixels that are not NaN.
     """
     dtype = last.to.dtype if dtype is None else dtype
-    adds, is_dense = ufunc is np.add, vectors.has_rows(vectors.kept)
+    adds = ufunc is np.add
     if adds:
         dtype = sum_dtype(last.to.dtype, dtype)
-        if is_dense and are_narrow(last.to.dtype, vectors.reduced) and dtype.kind in "iu":
-            dtype = np.dtype(f"{dtype.kind}4")
+        narrow = vectors.has_rows(vectors.kept) and are_narrow(last.to.dtype, vectors.reduced)
+        dtype = np.dtype(f"{dtype.kind}4") if narrow and dtype.kind in "iu" else dtype
     if counts and vectors.group > 1:
         raise NoPrimitive(f"no kernel for nanmean {IN_SHORT_GROUPS}")
     results = vectors.room((1 + counts, *vectors.left), neutral(ufunc, dtype), dtype)
     out, *number = vectors.outputs(results)
+    if skips or not any(append(vectors, last, out) for append in fused):
+        exact = adds and not skips and _is_exact(last)
+        value = vectors.value(last.operands[0]) if exact else vectors.step(last)
+        if skips:
+            for count in number:
+                _count_numbers(vectors, value, count)
+            value = _without_nan(vectors, value, neutral(ufunc, dtype))
+        _append(vectors, ufunc, value if adds else vectors.cast(value, dtype), out, results)
+    return lambda: np.moveaxis(results, 0, -1) if counts else results[0, ...]
 
-    def collect() -> Array:
-        return np.moveaxis(results, 0, -1) if counts else results[0, ...]
 
-    fused = _roots if is_dense else _dot
-    if adds and not skips and fused(vectors, last, out):
-        return collect
-    exact = adds and not skips and _is_exact(last)
-    value = vectors.value(last.operands[0]) if exact else vectors.step(last)
-    if skips:
-        for count in number:
-            _count_numbers(vectors, value, count)
-        chosen = vectors.register("chosen", value.dtype)
-        others = vectors.value(neutral(ufunc, dtype), value.dtype, dense=True)
-        vectors.own("select", [_truth(vectors, np.isnan, value), others, value], chosen)
-        value = chosen
+def truths(vectors: Vectors, last: Step, ufunc: np.ufunc) -> Collect:
+    """Accumulate whether any pixel is true, or all are, by the extreme that determines it."""
+    threshold, limit, above = _threshold(last), 0, True
+    if threshold is not None:
+        (pixels,), (limit, above) = last.registers, threshold
+        value = vectors.value(pixels)
+    elif last.to.dtype.kind == "u":
+        value = vectors.step(last)
+    else:  # NaN and negative numbers are true
+        value = vectors.cast(vectors.step(last), np.dtype(bool))
+    if value.dtype.kind != "b" or vectors.takes_whole(value):
+        ufunc = EXTREMES[ufunc if above else OPPOSITE[ufunc]]
+    results = vectors.room((1, *vectors.left), neutral(ufunc, value.dtype), value.dtype)
+    (out,) = vectors.outputs(results)
+    _append(vectors, ufunc, value, out, results)
+    return lambda: (results[0, ...] > limit) == above
+
+
+def _without_nan(vectors: Vectors, value: Value, neutral: float) -> Value:
+    """Replace NaN by the neutral element."""
+    chosen = vectors.register("chosen", value.dtype)
+    others = vectors.value(neutral, value.dtype, dense=True)
+    vectors.own("select", [_truth(vectors, np.isnan, value), others, value], chosen)
+    return chosen
+
+
+def _append(vectors: Vectors, ufunc: np.ufunc, value: Value, out: Value, results: Array) -> None:
+    """Append the step that accumulates pixels, by the fastest primitive."""
+    if vectors.takes_whole(value):
+        initial, exact = neutral(ufunc, results.dtype), results.dtype.kind in "iu"
+        vectors.totals = Totals(results, initial, adds=ufunc is np.add and exact)
     if vectors.group > 1:
-        _reduce_groups(vectors, ufunc, value, dtype, out)
-    elif adds:
+        _reduce_groups(vectors, ufunc, value, out)
+    elif ufunc in OF_FRAMES and vectors.takes_frames(value):
+        vectors.of_frames(OF_FRAMES[ufunc], value, results, out)
+    elif ufunc is np.add:
         _add_up(vectors, value, out)
+    elif ufunc in OF_ROWS and value.dtype.kind in "biu" and not out.is_dense:
+        vectors.own(OF_ROWS[ufunc], [value], out)
     else:
-        vectors.loop(ufunc, [out, vectors.cast(value, dtype)], out)
-    return collect
+        vectors.loop(ufunc, [out, value], out)
 
 
 def _is_exact(step: Step) -> bool:
@@ -109,10 +172,10 @@ def _is_exact(step: Step) -> bool:
     return whole and few and np.can_cast(operand.dtype, dtype)
 
 
-def _dot(vectors: Vectors, last: Step, out: Value) -> bool:
-    """Accumulate products with weights without storing them; return whether that is possible."""
-    factors = last.factors
-    if factors is None or not last.to.dtype.kind == out.dtype.kind == "f":
+def dot(vectors: Vectors, last: Step, out: Value) -> bool:
+    """Add products with weights to one sum without storing them."""
+    factors, rows = last.factors, vectors.has_rows(vectors.kept)
+    if rows or factors is None or not last.to.dtype.kind == out.dtype.kind == "f":
         return False
     weights = vectors.value(factors[1], last.to.dtype)
     if weights.is_dense:
@@ -120,13 +183,15 @@ def _dot(vectors: Vectors, last: Step, out: Value) -> bool:
     return weights.is_dense
 
 
-def _roots(vectors: Vectors, last: Step, out: Value) -> bool:
-    """Accumulate square roots of integers without storing them; return whether that is possible.
+def roots(vectors: Vectors, last: Step, out: Value) -> bool:
+    """Add square roots of integers, each to its own sum, without storing them.
 
     Floats, which have twice the bytes and are not decoded, take longer so.
     """
-    pixels, dtype = last.operands[0], last.to.dtype
-    if last.function is not np.sqrt or not isinstance(pixels, Register) or vectors.group > 1:
+    pixels, dtype, rows = last.operands[0], last.to.dtype, vectors.has_rows(vectors.kept)
+    if last.function is not np.sqrt or not isinstance(pixels, Register) or not rows:
+        return False
+    if vectors.group > 1:
         return False
     known = pixels.dtype.kind in "iu" and can_fold(dtype) and out.dtype.kind == "f"
     if known:
@@ -135,16 +200,47 @@ def _roots(vectors: Vectors, last: Step, out: Value) -> bool:
     return known
 
 
-def _reduce_groups(
-    vectors: Vectors, ufunc: np.ufunc, value: Value, dtype: np.dtype, out: Value
-) -> None:
+def selected(vectors: Vectors, last: Step, out: Value) -> bool:
+    """Count the integers that a comparison with a number selects, without storing its results."""
+    threshold = _threshold(last)
+    if threshold is None or vectors.group > 1 or vectors.has_rows(vectors.kept):
+        return False
+    (pixels,), (limit, above) = last.registers, threshold
+    fits = np.iinfo(pixels.dtype).min <= limit <= np.iinfo(pixels.dtype).max
+    if fits:
+        values = vectors.value(pixels), vectors.fixed(np.full(1, limit, pixels.dtype))
+        vectors.own("count_above" if above else "count_below", [*values], out)
+    return fits
+
+
+def _threshold(step: Step) -> tuple[int, bool] | None:
+    """Match a comparison of integers with a number.
+
+    Returns the greatest integer on its lower side, and whether greater ones are true; else None.
+    """
+    function, operands, (pixels, *more) = step.function, step.operands, [*step.registers, None]
+    if more != [None] or pixels is None or pixels.dtype.kind not in "iu":
+        return None
+    if isinstance(function, Cast):
+        return (0, True) if step.to.dtype.kind == "b" and pixels.dtype.kind == "u" else None
+    if pixels.dtype.itemsize > 4 or not isinstance(function, np.ufunc):  # may not compare exactly
+        return None
+    if len(operands) == 2 and operands[1] is pixels:
+        function, operands = MIRRORED.get(function, function), operands[::-1]
+    try:
+        limit = BELOW[function](operands[1])
+    except (KeyError, TypeError, ValueError, OverflowError):  # an array, a complex number or NaN
+        return None
+    return limit, function in (np.greater, np.greater_equal)
+
+
+def _reduce_groups(vectors: Vectors, ufunc: np.ufunc, value: Value, out: Value) -> None:
     """Reduce groups of neighbouring pixels: the first of each group, then the second, and so on."""
     group = vectors.group
     if ufunc is np.add:
         size = vectors.value(group, np.dtype(np.int64))
         vectors.primitive("add_groups", [value, size], out, group=group)
         return
-    value = vectors.cast(value, dtype)
     mode, base, *others, step = value.place
     for k in range(group):
         member = value._replace(place=(mode, base + k * step, *others, step * group))
@@ -156,7 +252,7 @@ def _add_up(vectors: Vectors, value: Value, out: Value) -> None:
         vectors.loop(np.add, [out, vectors.cast(value, out.dtype)], out)
         return
     in_words = value.dtype.kind in "bu" and value.dtype.itemsize <= MOST_IN_WORDS
-    row = "add_row_of_words" if in_words else "add_row"
+    row = "add_words" if in_words else "add_row"
     vectors.own("add_each" if out.is_dense else row, [value], out)
 
 
@@ -186,8 +282,12 @@ def moments(vectors: Vectors, last: Step, *, skips: bool) -> Collect:
     value = vectors.step(last)
     for out in number:
         _count_numbers(vectors, value, out)
-    kind = f"{'nan' * skips}moments_{'each' if shift.is_dense else 'row'}"
-    vectors.primitive(kind, [value, shift, total], squares)
+    if vectors.takes_frames(value) and not skips:
+        vectors.totals = Totals(results, initial, adds=False)
+        vectors.of_frames("moments_frames", value, results, shift)
+    else:
+        kind = f"{'nan' * skips}moments_{'each' if shift.is_dense else 'row'}"
+        vectors.primitive(kind, [value, shift, total], squares)
 
     return partial(about_the_mean, results, None if skips else pixels)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from dask_tiled.engine.expressions import Register
-from dask_tiled.engine.folding import Fold, FrameSink, call_of, can_fold, rows_of
+from dask_tiled.engine.folding import FrameSink, Kernel, Stored, can_fold, rows_of
 from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.engine.limits import (
     KEPT_READERS,
@@ -29,10 +30,12 @@ from dask_tiled.engine.limits import (
 from dask_tiled.engine.programs import Program
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.engine.vectors import Vectors
+from dask_tiled.model.decoders import Decoder
+from dask_tiled.model.events import EventRun, EventTarget
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.requests import IN_MEMORY
 from dask_tiled.reading.amounts import memory_of
-from dask_tiled.reading.ranges import ReadRanges
+from dask_tiled.reading.ranges import ReadRanges, Runs, Window
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.tiling.bases import Base, fill
 
@@ -62,8 +65,6 @@ class Computation:
     """Number of navigation axes."""
     end: Reduction | Weighting | None = None
     """None keeps the pixels."""
-    fold: Fold | None = None
-    """The fold that equals the computation, if there is one."""
     out: Array | None = None
     """Output buffer for kept pixels, C-contiguous."""
 
@@ -76,7 +77,7 @@ class Computation:
     @property
     def values(self) -> Computation:
         """The computation that keeps the pixels."""
-        return self if self.end is None else replace(self, end=None, fold=None)
+        return self if self.end is None else replace(self, end=None)
 
     @property
     def reduction(self) -> Reduction | None:
@@ -99,29 +100,36 @@ class VectorSink(FrameSink):
         self._vectors = job.vectors(depth)
         (stage,), kept, n = job.program.stages, self._vectors.kept, job.nav_ndim
         end = None if job.reduction is None else job.reduction.steps
-        self.steps, _ = self._vectors.steps(stage, chunk.dtype, end)
+        steps, _ = self._vectors.steps(stage, chunk.dtype, end)
         frames = np.arange(math.prod(chunk.nav_shape))
-        super().__init__("run_program", chunk, frames, self.steps, self._vectors.header)
+        super().__init__(Kernel("run_program", frames, steps, self._vectors.header), chunk)
         self.needs_whole_frames = self._vectors.group > 1
-        rows, nav_shape = rows_of(job.shape[:n], [axis for axis in range(n) if kept[axis]])
+        self._rows, nav_shape = rows_of(job.shape[:n], [axis for axis in range(n) if kept[axis]])
+        self._nav_shape = nav_shape
         self.any_order = self._vectors.any_order
-        self.needs_order = not self.any_order
+        self._accumulates = self._vectors.adds_frames
+        self.needs_order = not (self.any_order or self._accumulates)
         self._is_by_pixel = any(kept[n:]) and math.prod(nav_shape) < len(frames)
         if self._is_by_pixel:
             self._vectors.take_pieces(PIECE_PIXELS)
-            self._together = rows if math.prod(nav_shape) > 1 else None
+            self._together = self._rows if math.prod(nav_shape) > 1 else None
         self._grid = job.shape[:n], kept[:n]
         # Whether the lines of a frame are summed: the result then depends on the frames together.
         self._adds_lines = self._is_by_pixel and not all(kept[n:])
+        self._packed = None if job.reduction is None else job.reduction.row.packed
+        self.programs = [(self._vectors, steps)]
+        """Programs that run together, and their steps."""
 
     @property
     def arrays(self) -> list[Array]:
         """All arrays that the sink holds."""
-        return [*super().arrays, *self._vectors.arrays]
+        return [*super().arrays, self._rows, *self._vectors.arrays]
 
     @property
     def alike(self) -> Hashable:
         """Key: sinks with equal keys traverse pixels in the same way and share a pass."""
+        if self._accumulates:
+            return None
         grid = None if self._together is None else self._grid
         return "run_program", self._vectors.walk, self.needs_order, self._is_by_pixel, grid
 
@@ -135,6 +143,70 @@ class VectorSink(FrameSink):
         """Return whether frames are folded where they lie, in any order and number."""
         return not self._adds_lines and super().can_share(ranges)
 
+    def _kernel_of(self, stored: Stored) -> Kernel | None:
+        match stored:
+            case Stored.NATIVE:
+                return self._kernel
+            case Stored.REVERSED:
+                twin = self._twin
+                return None if twin is None else self._kernel._replace(results=twin)
+        if self.sums is None or self._packed is None or len(self.programs) > 1:
+            return None
+        return Kernel(self._packed.frames, self._rows, self.sums, np.empty((0, 0), np.float32))
+
+    @cached_property
+    def _twin(self) -> Array | None:
+        """Steps for pixels in reversed byte order."""
+        twins = [vectors.twin(steps) for vectors, steps in self.programs]
+        known = [twin for twin in twins if twin is not None]
+        return np.concatenate(known) if len(known) == len(twins) else None
+
+    @property
+    def sums(self) -> Array | None:
+        """Sums of integers that only pixels are added to, in any order: a row for some frames."""
+        totals = self._vectors.totals
+        if totals is None or not totals.adds:
+            return None
+        return totals.results.reshape(math.prod(self._nav_shape), -1)
+
+    def target(self, run: EventRun) -> EventTarget:
+        """Return the sums as the output of events."""
+        sums = self.sums
+        assert sums is not None  # noqa: S101 - for the type checker
+        columns = run.columns if self._accumulates else np.minimum(run.columns, 0)
+        return run.target(self._rows[run.frames] * sums.shape[1], columns, sums)
+
+    @property
+    def _columns(self) -> Array:
+        assert self._vectors.totals is not None  # noqa: S101 - for the type checker
+        return self._vectors.totals.results.reshape(-1, math.prod(self._chunk.sig_shape))
+
+    def _with(self, columns: Array) -> Kernel:
+        return self._kernel._replace(results=self._vectors.moved(self._kernel.results, columns))
+
+    def _begin(self, results: Array) -> None:
+        assert self._vectors.totals is not None  # noqa: S101 - for the type checker
+        rows = len(self._vectors.totals.results)
+        results.reshape(rows, -1)[...] = np.reshape(self._vectors.totals.initial, (-1, 1))
+
+    def _fold_units(self, kernel: Kernel, decoder: Decoder, runs: Runs, window: Window) -> None:
+        from dask_tiled.kernels.fold_functions import packed_pixels
+
+        is_one = self._accumulates and self.sums is not None and len(self.sums) == 1
+        if self._packed is None or not is_one or decoder.kernel != "unpack12":
+            super()._fold_units(kernel, decoder, runs, window)
+            return
+        sums = self._columns if self._places is None else self._taken
+        packed_pixels(self._packed.pixels, sums.dtype)(
+            *window.frames(self._rows[window.ranges.frames]),
+            runs.starts,
+            runs.step,
+            self._firsts(runs),
+            runs.length,
+            decoder.nbytes,
+            sums,
+        )
+
     @property
     def vector(self) -> int:
         """Maximum number of pixels of a vector, for which there are registers."""
@@ -142,7 +214,9 @@ class VectorSink(FrameSink):
 
     def work_for(self, others: Sequence[VectorSink]) -> None:
         """Append the steps of others, which keep their own memory; don't feed them."""
-        self._results = np.concatenate([self._results, *(one.steps for one in others)])
+        self.programs += [program for one in others for program in one.programs]
+        steps = np.concatenate([steps for _, steps in self.programs])
+        self._kernel = self._kernel._replace(results=steps)
         self._vectors.shorten(min(one.vector for one in others))
 
     def _depth(self, offsets: Index, nbytes: int) -> int:
@@ -158,6 +232,7 @@ class VectorSink(FrameSink):
 
     def result(self) -> Array:
         """Return the output, or the reduction with reduced axes of length 1."""
+        self._put_back()
         return self._vectors.result()
 
 
@@ -254,9 +329,9 @@ class StageSink:
             pixels = values[register]
             steps[row, column] += pixels.ctypes.data - start * pixels.itemsize
         zero, nothing = np.zeros(1, np.int64), np.empty(0, np.void)  # registers have all pixels
-        call = call_of("run_program", nothing.dtype, steps, self._vectors.header)
+        kernel = Kernel("run_program", zero, steps, self._vectors.header)
         frames = IN_MEMORY, nothing.view(np.uint8), zero, zero
-        fold_in_place()(call, *frames, zero, np.array([start]), tile.size, 1)
+        fold_in_place()(kernel.call(nothing.dtype), *frames, zero, np.array([start]), tile.size, 1)
 
     def result(self) -> Array:
         """Return the output, or the reduction with reduced axes of length 1."""
@@ -326,7 +401,7 @@ class ProductSink(FrameSink):
         self.weights = np.require(weights, _short(weights, chunk.dtype, job.dtype), ["C", "W"])
         sums = np.int64 if self._kind in "iu" else np.float64
         self.sums = np.zeros((math.prod(chunk.nav_shape), len(weights)), sums)
-        super().__init__(*_as_fold(chunk, self.sums, self.weights))
+        super().__init__(_kernel(self.sums, self.weights), chunk)
 
     @property
     def alike(self) -> Hashable:
@@ -341,7 +416,7 @@ class ProductSink(FrameSink):
         ends = np.cumsum([len(one.weights) for one in sinks])
         for one, columns in zip(sinks, np.split(sums, ends[:-1], axis=1), strict=True):
             one.sums = columns
-        return FrameSink(*_as_fold(sinks[0].chunk, sums, weights))
+        return FrameSink(_kernel(sums, weights), sinks[0].chunk)
 
     def result(self) -> Array:
         """Return the sums: axes of the chunk, signal axes of length 1, then axes of the weights."""
@@ -349,9 +424,9 @@ class ProductSink(FrameSink):
         return self.sums.view(wanted).reshape(self._shape)
 
 
-def _as_fold(chunk: Chunk, sums: Array, weights: Array) -> tuple[str, Chunk, Index, Array, Array]:
+def _kernel(sums: Array, weights: Array) -> Kernel:
     name = "dot_frames" if len(weights) == 1 else "dots_frames"
-    return name, chunk, np.arange(len(sums)), sums, weights
+    return Kernel(name, np.arange(len(sums)), sums, weights)
 
 
 def _short(weights: Array, pixel: np.dtype, dtype: np.dtype) -> np.dtype:

@@ -1,10 +1,11 @@
-"""Sinks that fold frames, from tiles or directly from the bytes of a file."""
+"""Sinks that take whole frames, from tiles or directly from the bytes of a file."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -27,7 +28,6 @@ from dask_tiled.engine.limits import (
 )
 from dask_tiled.errors import DatasetError, Guard
 from dask_tiled.model.decoders import Decoder, plain
-from dask_tiled.model.events import EventRun, EventTarget
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.requests import IN_MEMORY
 from dask_tiled.reading.ranges import Frames, ReadRanges, Runs, Units, Window
@@ -49,55 +49,46 @@ def are_narrow(pixel: np.dtype, frames: int) -> bool:
     return pixel.itemsize <= 2 and pixel.kind in "biu" and frames <= NARROW_FRAMES
 
 
-def call_of(
-    name: str, pixel: np.dtype, results: Array, weights: Array, rows: Index | None = None
-) -> Index:
-    """Return the call of a fold, as ``dask_tiled.kernels.fold_layout`` has it.
+class Kernel(NamedTuple):
+    """A function of ``dask_tiled.kernels`` that takes frames, and its arrays."""
 
-    It refers to the memory of the arrays. ``rows`` are only needed by ``fold_each``.
-    """
-    from dask_tiled.kernels.fold_functions import address
+    name: str
+    rows: Index  # row of the results for each frame
+    results: Array
+    weights: Array
 
-    call = [address(name, pixel, results.dtype, weights.dtype), pixel.itemsize]
-    for array in (results, weights):
-        call += [array.ctypes.data, *array.shape, array.itemsize]
-    return np.array([*call, 0 if rows is None else rows.ctypes.data])
+    def call(self, pixel: np.dtype) -> Index:
+        """Return the call, as ``dask_tiled.kernels.fold_layout`` has it.
+
+        It refers to the memory of the arrays.
+        """
+        from dask_tiled.kernels.fold_functions import address
+
+        call = [address(self.name, pixel, self.results.dtype, self.weights.dtype), pixel.itemsize]
+        for array in (self.results, self.weights):
+            call += [array.ctypes.data, *array.shape, array.itemsize]
+        return np.array([*call, self.rows.ctypes.data])
 
 
-class Fold(NamedTuple):
-    """A reduction of a chunk by a function of ``dask_tiled.kernels.folds``."""
+class Stored(Enum):
+    """How files hold pixels that kernels take without decoding."""
 
-    name: str  # name of the function, which ends in ``_frames`` or ``_pixels``
-    dtype: np.dtype  # dtype of the results
-    initial: tuple[float, ...]
-    """Initial values of the results, of a frame or of a pixel, and constants of the fold."""
-    kept: tuple[int, ...]
-    """Navigation axes that are not reduced."""
-    end: Callable[[Array], Array] | None = None
-    """Function applied to the results at the end; several of a pixel are along a first axis."""
-
-    @property
-    def by_frame(self) -> bool:
-        """Whether there is a result per frame, rather than per pixel."""
-        return self.name.endswith("_frames")
+    NATIVE = "native"
+    REVERSED = "reversed"
+    """In reversed byte order."""
+    PACKED = "packed"
+    """16 pixels of 12 bits in 24 bytes."""
 
 
 class FrameSink:
     """Sink that feeds frames, as files hold them, to a function of ``dask_tiled.kernels``."""
 
-    def __init__(
-        self, name: str, chunk: Chunk, rows: Index, results: Array, weights: Array
-    ) -> None:
-        self._name = name
+    def __init__(self, kernel: Kernel, chunk: Chunk) -> None:
+        self._kernel = kernel
         self._chunk = chunk
         self._pixel = np.dtype(np.uint8) if chunk.dtype == bool else chunk.dtype
-        self._rows = rows  # row of the results for each frame
-        self._results = results
-        self._weights = weights
-        by_frame = name.endswith("_frames")
-        self.any_order = by_frame and not weights.size  # whether pixels may come in any order
-        self._is_by_frame = by_frame
-        self._is_by_pixel = name.endswith("_pixels")  # results by pixel, shared by many frames
+        self.any_order = False  # whether pixels may come in any order
+        self._is_by_pixel = False  # whether results are by pixel, shared by many frames
         self._together: Index | None = None  # frames with equal numbers are fed together
         self._places: FramePermutation | None = None
         self._taken: Array = np.empty((0, 0))
@@ -106,7 +97,7 @@ class FrameSink:
     @property
     def arrays(self) -> list[Array]:
         """All arrays that the sink holds."""
-        own = [self._rows, self._results, self._weights, self._taken]
+        own = [*self._kernel[1:], self._taken]
         return own if self._together is None else [*own, self._together]
 
     def working_bytes(self, _: tuple[int, ...]) -> int:
@@ -126,9 +117,13 @@ class FrameSink:
     @property
     def at_once(self) -> int:
         """Frames to read at once: those that share results or weights while these are cached."""
-        if not self._name.startswith("dot"):
-            return PIXELS_DEPTH if self._name.endswith("_pixels") else 1
-        return READ_DEPTH if len(self._weights) > MOST_REVERSED else PIXELS_DEPTH
+        if not self._is_product:
+            return PIXELS_DEPTH if self._is_by_pixel else 1
+        return READ_DEPTH if len(self._kernel.weights) > MOST_REVERSED else PIXELS_DEPTH
+
+    @property
+    def _is_product(self) -> bool:
+        return self._kernel.name.startswith("dot")
 
     @property
     def alike(self) -> Hashable:
@@ -139,7 +134,7 @@ class FrameSink:
         """Return whether frames are folded where they lie, in any order and number."""
         nowhere = np.empty(0, np.uint8)  # buffers that kernels read into are aligned as the file is
         return self._together is None and all(
-            self._in_place(x.units) and are_aligned(Window(x, nowhere, 0), self._pixel)
+            self._in_place(x.units) is not None and are_aligned(Window(x, nowhere, 0), self._pixel)
             for x in ranges
         )
 
@@ -148,9 +143,10 @@ class FrameSink:
         return SeveralSinks([self, *others], self._chunk)
 
     def call_of(self, units: Units) -> Index:
-        """Return the call of the fold of undecoded pixels, with the row of each frame."""
-        name = self._in_place(units)
-        return call_of(name, self._pixel, self._results, self._weights, self._rows)
+        """Return the call of the kernel of undecoded pixels, with the row of each frame."""
+        kernel = self._in_place(units)
+        assert kernel is not None  # noqa: S101 - units can be shared
+        return kernel.call(self._pixel)
 
     @property
     def window_bytes(self) -> int | None:
@@ -164,7 +160,8 @@ class FrameSink:
 
     def take(self, tile: Array, first: int, info: TileInfo) -> None:  # noqa: ARG002
         """Fold a tile of whole frames."""
-        self._take(tile.reshape(len(tile), -1), self._rows[first : first + len(tile)], 0)
+        rows = self._kernel.rows[first : first + len(tile)]
+        self._take(tile.reshape(len(tile), -1), rows, 0)
 
     def tile_shape(self) -> tuple[int, ...]:
         """Return the preferred tile shape: whole frames."""
@@ -180,7 +177,7 @@ class FrameSink:
             return
         tile = np.full((1, math.prod(self._chunk.sig_shape)), value, self._chunk.dtype)
         for frame in frames:
-            self._take(tile, self._rows[frame : frame + 1], 0)
+            self._take(tile, self._kernel.rows[frame : frame + 1], 0)
 
     def expect(self, units: Iterable[Units]) -> None:
         """Prepare for units that share no pixel."""
@@ -196,15 +193,14 @@ class FrameSink:
             order = np.argsort(self._together[ranges.frames], kind="stable")
             ranges = ranges._replace(offsets=ranges.offsets[order], frames=ranges.frames[order])
             window = window._replace(ranges=ranges)
-        rows = self._rows[ranges.frames]
-        name = self._in_place(units)
-        if not name:
+        kernel = self._in_place(units)
+        if kernel is None:
             fresh = self._fresh.get(id(units))
             if fresh is None:  # not announced: others may hold the same pixels
                 self._fresh.clear()
             else:
                 self._fresh[id(units)] = False
-            self._decode(window, rows, fresh=bool(fresh))
+            self._decode(window, fresh=bool(fresh))
             return
         runs = units.runs
         runs = runs._replace(starts=runs.starts + min(0, runs.step * (runs.length - 1)))
@@ -213,26 +209,33 @@ class FrameSink:
             count = decoder.nbytes // self._pixel.itemsize
             copy = replace(plain(self._pixel), nbytes=decoder.nbytes, pixels=count)
             copied = runs._replace(step=decoder.nbytes)
-            self._fold_units(name, copy, copied, window, rows, self._results, self._weights)
+            self._fold_units(kernel, copy, copied, window)
         else:
-            self._run(name, window.frames(rows), nbytes, runs.starts, firsts)
+            frames = window.frames(kernel.rows[ranges.frames])
+            self._run(kernel, frames, nbytes, runs.starts, firsts)
 
-    def _in_place(self, units: Units) -> str:
-        """Name the function that takes units where they lie; empty if they are decoded first."""
-        pixel = self._pixel
-        name = in_place(self._name, units, pixel, any_order=self.any_order)
+    def _in_place(self, units: Units) -> Kernel | None:
+        """Return the kernel that takes units where they lie; None if they are decoded first."""
+        stored = stored_as(units, self._pixel, any_order=self.any_order)
+        return None if stored is None else self._kernel_of(stored)
+
+    def _kernel_of(self, stored: Stored) -> Kernel | None:
+        """Return the kernel of undecoded pixels, or None."""
+        pixel, kernel = self._pixel, self._kernel
+        if stored is not Stored.REVERSED:
+            return kernel if stored is Stored.NATIVE else None
         # What many weights need is put in order once; and floats are added up as all others are.
-        few = len(self._weights) <= MOST_REVERSED and pixel.kind in "iu" and pixel.itemsize <= 4
-        reverses = name.startswith("dot") and name != self._name
-        return "" if reverses and not few else name
+        few = len(kernel.weights) <= MOST_REVERSED and pixel.kind in "iu" and pixel.itemsize <= 4
+        return kernel._replace(name=kernel.name.replace("_", "_reversed_")) if few else None
 
-    def _run(self, name: str, frames: Frames, nbytes: int, starts: Index, firsts: Index) -> None:
-        """Fold runs of pixels where they lie."""
+    def _run(
+        self, kernel: Kernel, frames: Frames, nbytes: int, starts: Index, firsts: Index
+    ) -> None:
+        """Process runs of pixels where they lie."""
         from dask_tiled.kernels.fold_functions import fold_in_place
 
         width, depth = nbytes // self._pixel.itemsize, self._depth(frames.offsets, nbytes)
-        call = call_of(name, self._pixel, self._results, self._weights)
-        fold_in_place()(call, *frames, starts, firsts, width, depth)
+        fold_in_place()(kernel.call(self._pixel), *frames, starts, firsts, width, depth)
 
     def _depth(self, offsets: Index, nbytes: int) -> int:  # noqa: ARG002
         """Return the most frames to fold together, given their offsets and bytes."""
@@ -242,65 +245,51 @@ class FrameSink:
         """Return the first pixel of each run; 0 in any order, so that no run exceeds a frame."""
         return runs.dests // self._pixel.itemsize * (not self.any_order)
 
-    def _decode(self, window: Window, rows: Index, *, fresh: bool) -> None:
-        """Fold pixels that have to be decoded first."""
-        units = window.ranges.units
-        name, results, weights = self._name, self._results, self._weights
+    def _decode(self, window: Window, *, fresh: bool) -> None:
+        """Process pixels that have to be decoded first."""
+        units, kernel = window.ranges.units, self._kernel
         if are_adjacent(units) or self.any_order:
-            self._fold_units(name, units.decoder, units.runs, window, rows, results, weights)
+            self._fold_units(kernel, units.decoder, units.runs, window)
             return
         if self._places is None:
             self._places = FramePermutation(units, self._pixel)
-            if self._is_by_frame:
-                self._taken = self._places.take(self._weights, self._taken)
-            elif fresh:
-                self._taken = self._places.room(self._results, self._taken)
+            if fresh and self._accumulates:
+                self._taken = self._places.room(self._columns, self._taken)
                 self._begin(self._taken)
             else:
-                self._taken = self._places.take(self._results, self._taken)
-        if self._is_by_frame:
-            weights = self._taken
-        else:
-            results = self._taken
+                self._taken = self._places.take(self._columns, self._taken)
         runs = units.runs._replace(dests=self._places.firsts * self._pixel.itemsize)
-        self._fold_units(name, units.decoder, runs, window, rows, results, weights)
+        self._fold_units(self._with(self._taken), units.decoder, runs, window)
+
+    _accumulates = False
+    """Whether columns in file order are results, which are put back."""
+
+    @property
+    def _columns(self) -> Array:
+        """Weights or results by pixel, which are kept in file order while a file is read."""
+        return self._kernel.weights
+
+    def _with(self, columns: Array) -> Kernel:
+        """Return the kernel with columns in file order."""
+        return self._kernel._replace(weights=columns)
 
     def _put_back(self) -> None:
         """Copy results from file order back to frame order."""
-        if self._places is not None and not self._is_by_frame:
-            self._places.put(self._taken, self._results)
+        if self._places is not None and self._accumulates:
+            self._places.put(self._taken, self._columns)
         self._places = None
 
-    def _fold_units(
-        self,
-        name: str,
-        decoder: Decoder,
-        runs: Runs,
-        window: Window,
-        rows: Index,
-        results: Array,
-        weights: Array,
-    ) -> None:
-        from dask_tiled.kernels.fold_functions import add_packed, fold_units
+    def _fold_units(self, kernel: Kernel, decoder: Decoder, runs: Runs, window: Window) -> None:
+        """Decode units block by block, and process each block."""
+        from dask_tiled.kernels.fold_functions import fold_units
 
-        firsts = self._firsts(runs)
-        if len(results) == 1 and adds_packed(name, decoder, results.dtype):
-            add_packed(results.dtype)(
-                *window.frames(rows),
-                runs.starts,
-                runs.step,
-                firsts,
-                runs.length,
-                decoder.nbytes,
-                results,
-            )
-            return
+        firsts, rows = self._firsts(runs), kernel.rows[window.ranges.frames]
         run_bytes = runs.length * decoder.width
         in_order = bool((np.diff(runs.dests) == run_bytes).all())
         nbytes, depth = FOLD_BYTES, 1
         if self._is_by_pixel:
             nbytes, depth = PIXELS_BYTES, PIXELS_DEPTH
-        elif self._name.startswith("dot"):
+        elif self._is_product:
             nbytes, depth = DOT_BYTES, DOT_DEPTH
         depth = min(depth, len(rows))
         limit = max(1, nbytes // depth)
@@ -311,7 +300,7 @@ class FrameSink:
         with Guard(window.ranges.file.path, "the kernel of the decoder fails", kind=DatasetError):
             fold = fold_units(decoder.kernel)
         fold(
-            call_of(name, self._pixel, results, weights),
+            kernel.call(self._pixel),
             *window.frames(rows),
             runs.starts,
             runs.step,
@@ -331,7 +320,7 @@ class FrameSink:
         nbytes = math.prod(tile.shape[1:]) * tile.itemsize
         data, offsets = tile.reshape(-1).view(np.uint8), np.arange(len(tile)) * nbytes
         frames = Frames(IN_MEMORY, data, offsets, rows)
-        self._run(self._name, frames, nbytes, np.zeros(1, np.int64), np.array([first]))
+        self._run(self._kernel, frames, nbytes, np.zeros(1, np.int64), np.array([first]))
 
     def _begin(self, results: Array) -> None:
         """Initialise the results."""
@@ -352,7 +341,7 @@ class SeveralSinks(FrameSink):
             np.arange(math.prod(chunk.nav_shape)),
             np.empty((len(sinks), COLUMNS), np.int64),
         )
-        super().__init__("fold_each", chunk, frames, table, np.empty((0, 0), np.float32))
+        super().__init__(Kernel("fold_each", frames, table, np.empty((0, 0), np.float32)), chunk)
         self._sinks = sinks
         self.any_order = all(sink.any_order for sink in sinks)
 
@@ -364,9 +353,9 @@ class SeveralSinks(FrameSink):
             for sink in self._sinks:
                 sink.take_window(window)
 
-    def _in_place(self, units: Units) -> str:
-        self._results[:] = [sink.call_of(units) for sink in self._sinks]
-        return self._name
+    def _in_place(self, units: Units) -> Kernel:
+        self._kernel.results[:] = [sink.call_of(units) for sink in self._sinks]
+        return self._kernel
 
     def _depth(self, offsets: Index, nbytes: int) -> int:  # noqa: ARG002
         return max(1, CACHED_BYTES // nbytes)
@@ -384,59 +373,6 @@ def together(sinks: Sequence[FrameSink], ranges: Sequence[ReadRanges]) -> Sequen
     return [sinks[0].with_others(sinks[1:])]
 
 
-class FoldSink(FrameSink):
-    """Sink of a fold over the frames of a chunk."""
-
-    def __init__(self, fold: Fold, chunk: Chunk) -> None:
-        self._fold = fold
-        frames, pixels = math.prod(chunk.nav_shape), math.prod(chunk.sig_shape)
-        dtype = np.dtype(np.uint8) if fold.dtype == bool else fold.dtype
-        if fold.name == "sum_pixels" and are_narrow(chunk.dtype, frames):
-            dtype = np.dtype(f"{dtype.kind}4")
-        rows, self._nav_shape = rows_of(chunk.nav_shape, fold.kept)
-        count, several = math.prod(self._nav_shape), len(fold.initial)
-        shape = (count, several) if fold.by_frame else (count * several, pixels)
-        results = np.zeros(shape, dtype)  # untouched memory is zero already
-        if any(fold.initial):
-            self._begin(results)
-        super().__init__(fold.name, chunk, rows, results, np.empty((0, 0), np.float32))
-        if count > 1 and not fold.by_frame:
-            self._together = rows
-
-    def _begin(self, results: Array) -> None:
-        initial = np.array(self._fold.initial, results.dtype)
-        if self._fold.by_frame:
-            results[...] = initial
-        else:
-            results.reshape(-1, len(initial), results.shape[1])[...] = initial[:, None]
-
-    @property
-    def adds_integers(self) -> bool:
-        """Whether the fold adds pixels up exactly, in whatever order."""
-        plain = self._fold.end is None and self._fold.name in {"sum_frames", "sum_pixels"}
-        return plain and self._results.dtype.kind in "iu"
-
-    def target(self, run: EventRun) -> EventTarget:
-        """Return the results as the output of events."""
-        columns = np.minimum(run.columns, 0) if self._fold.by_frame else run.columns
-        return run.target(self._rows[run.frames] * self._results.shape[1], columns, self._results)
-
-    def result(self) -> Array:
-        """Return the results, with reduced axes of length 1.
-
-        Sums of narrow pixels keep the dtype of their accumulator.
-        """
-        self._put_back()
-        sig_shape, several = self._chunk.sig_shape, len(self._fold.initial)
-        if self._fold.by_frame:
-            results = self._results[:, 0].reshape(self._nav_shape + (1,) * len(sig_shape))
-        else:
-            results = self._results.reshape(-1, several, self._results.shape[1]).swapaxes(0, 1)
-            results = results.reshape((several, *self._nav_shape, *sig_shape))
-            results = results[0] if several == 1 else results
-        return results if self._fold.end is None else self._fold.end(results)
-
-
 def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[int, ...]]:
     """Return the position of each grid point along the axes that are kept, in C order.
 
@@ -451,29 +387,21 @@ def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[i
     return rows.reshape(-1), left
 
 
-def in_place(name: str, units: Units, pixel: np.dtype, *, any_order: bool) -> str:
-    """Return the fold of undecoded pixels that equals a fold of decoded ones; "" if there is none.
+def stored_as(units: Units, pixel: np.dtype, *, any_order: bool) -> Stored | None:
+    """Return how units hold pixels that need no decoding; None if they are decoded.
 
     With ``any_order``, the pixels of a frame may come in any order.
     """
     runs, kernel, nbytes = units.runs, units.decoder.kernel, units.decoder.nbytes
     if runs.length > 1 and abs(runs.step) != nbytes:
-        return ""
-    if any_order and kernel == "unpack12" and name == "sum_frames":
-        return "sum_packed_frames"
+        return None
+    if any_order and kernel == "unpack12":
+        return Stored.PACKED
     word, size = WORDS.get(kernel, 0), pixel.itemsize
     in_order = are_adjacent(units) and (runs.length == 1 or runs.step == nbytes)
     if not word or not (any_order or (in_order and word in {1, size})):
-        return ""
-    if word == 1 or size == 1:
-        return name
-    return "" if name == "run_program" else name.replace("_", "_reversed_")
-
-
-def adds_packed(name: str, decoder: Decoder, result: np.dtype) -> bool:
-    """Return whether packed pixels can be summed without unpacking them into memory."""
-    packed = decoder.kernel == "unpack12"
-    return packed and name == "sum_pixels" and result.kind in "iu"
+        return None
+    return Stored.NATIVE if word == 1 or size == 1 else Stored.REVERSED
 
 
 def are_aligned(window: Window, pixel: np.dtype) -> bool:

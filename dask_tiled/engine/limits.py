@@ -9,11 +9,11 @@ TILE_BYTES = 1 << 20
 DOT_BYTES, DOT_DEPTH = 128 << 10, 32
 """Bytes and frames decoded at a time for products: each part of the weights serves many frames."""
 PIXELS_BYTES, PIXELS_DEPTH = 512 << 10, 4
-"""Bytes and frames decoded at a time for folds by pixel: long pieces of few frames."""
+"""Bytes and frames decoded at a time for results by pixel: long pieces of few frames."""
 READ_DEPTH = 6
 """Frames read at a time for products with weights that exceed the cache of a core."""
 PIXELS_TILE_BYTES = 32 << 20
-"""Maximum number of bytes of a tile of several large frames, for folds by pixel."""
+"""Maximum number of bytes of a tile of several large frames, for results by pixel."""
 CACHED_BYTES = 512 << 10
 """Bytes of the frames that several sinks fold in turn: they stay in the cache of a core."""
 GROUPED_BYTES = 128 << 20
@@ -39,6 +39,9 @@ MOST_PRODUCT_PIXELS, LEAST_PRODUCT_FRAMES = 1 << 18, 8
 worth a matrix product."""
 VECTOR_BYTES = 16384
 """Bytes of a vector of the widest pixels in a program."""
+FRAMES_PIXELS, FRAMES_BYTES = 4096, 24 << 10
+"""Maximum number of pixels of several frames that are accumulated at once, and bytes of their
+results, which stay in the innermost cache."""
 LEAST_ROW = 16
 """Minimum number of pixels in a row of a vector: each row costs a call."""
 MOST_GROUP = 32

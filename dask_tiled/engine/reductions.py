@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from typing import NamedTuple
 
 import numpy as np
 
 from dask_tiled.engine import accumulators
-from dask_tiled.engine.accumulators import Bins, neutral, placed
+from dask_tiled.engine.accumulators import Bins, Fused, neutral, placed
 from dask_tiled.engine.expressions import Step
 from dask_tiled.engine.folding import NARROW_FRAMES
 from dask_tiled.engine.vectors import Collect, Vectors
@@ -69,8 +70,14 @@ class Reduction:
 
 def _accumulate(vectors: Vectors, last: Step, reduction: Reduction) -> Collect:
     row, dtype = reduction.row, reduction.dtype
-    skips, counts = row.skips, row.counts
-    return accumulators.accumulate(vectors, last, row.ufunc, dtype, skips=skips, counts=counts)
+    skips, counts, fused = row.skips, row.counts, row.fused
+    return accumulators.accumulate(
+        vectors, last, row.ufunc, dtype, fused=fused, skips=skips, counts=counts
+    )
+
+
+def _truths(vectors: Vectors, last: Step, reduction: Reduction) -> Collect:
+    return accumulators.truths(vectors, last, reduction.row.ufunc)
 
 
 def _reduce(reduction: Reduction, pixels: Array) -> Array:
@@ -210,6 +217,15 @@ def _histogram(reduction: Reduction, pixels: Array) -> Array:
     return np.histogram(pixels, *reduction.bins)[0]
 
 
+class Packed(NamedTuple):
+    """Kernels of packed pixels, 16 of 12 bits in 24 bytes, which are not unpacked into memory."""
+
+    frames: str
+    """Function of :mod:`dask_tiled.kernels.folds`, for results by frame."""
+    pixels: str
+    """Function of :mod:`dask_tiled.kernels.fused_folds`, for results by pixel."""
+
+
 @dataclass(frozen=True, eq=False)
 class Aggregation:
     """A row of the table. It pickles by name."""
@@ -232,6 +248,10 @@ class Aggregation:
     memory ``out`` if it needs any."""
     of_whole: Aggregation | None = field(default=None, repr=False)
     """Row for pixels that are never NaN, if it differs."""
+    fused: tuple[Fused, ...] = ()
+    """Primitives of the last step and the reduction, which are faster than two."""
+    packed: Packed | None = None
+    """Kernels for integers, which are faster than unpacking."""
     skips: bool = False
     """Whether NaN is skipped."""
     counts: bool = False
@@ -252,12 +272,17 @@ class Aggregation:
         return self.steps is _accumulate and not self.skips
 
 
-SUM = Aggregation("sum", np.add)
+SUM = Aggregation(
+    "sum",
+    np.add,
+    fused=(accumulators.dot, accumulators.roots, accumulators.selected),
+    packed=Packed("sum_packed_frames", "add_packed"),
+)
 PROD = Aggregation("prod", np.multiply)
 MIN = Aggregation("min", np.minimum)
 MAX = Aggregation("max", np.maximum)
-ANY = Aggregation("any", np.logical_or, of_truth=True)
-ALL = Aggregation("all", np.logical_and, of_truth=True)
+ANY = Aggregation("any", np.logical_or, steps=_truths, of_truth=True)
+ALL = Aggregation("all", np.logical_and, steps=_truths, of_truth=True)
 MEAN = replace(SUM, name="mean", finish=_mean)
 NANSUM = replace(SUM, name="nansum", skips=True, of_whole=SUM)
 NANPROD = replace(PROD, name="nanprod", skips=True, of_whole=PROD)

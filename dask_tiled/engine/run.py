@@ -9,11 +9,10 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cache, partial
 from itertools import product
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.engine.accumulators import about_the_mean, neutral, sum_dtype
 from dask_tiled.engine.evaluation import (
     Computation,
     ProductSink,
@@ -23,43 +22,14 @@ from dask_tiled.engine.evaluation import (
     Weighting,
     weighted,
 )
-from dask_tiled.engine.expressions import Cast, Register, Step
-from dask_tiled.engine.folding import (
-    Fold,
-    FoldSink,
-    FrameSink,
-    are_adjacent,
-    can_fold,
-    together,
-)
+from dask_tiled.engine.folding import FrameSink, are_adjacent, can_fold, together
 from dask_tiled.engine.jobs import Chunk, Sink, TileInfo
 from dask_tiled.engine.limits import LEAST_RUN_PIXELS, SHARED_BYTES
-from dask_tiled.engine.programs import Program
-from dask_tiled.engine.reductions import MOMENTS
 from dask_tiled.engine.vectors import NoPrimitive, Rehearsal
 from dask_tiled.model.indexing import Array, Box, Index, c_order
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Reader, Source, Workspace
-
-FOLDS: dict[np.ufunc, str] = {np.add: "sum", np.minimum: "min", np.maximum: "max"}
-"""Ufuncs with folds of pixels."""
-EXTREMES: dict[np.ufunc, np.ufunc] = {np.logical_or: np.maximum, np.logical_and: np.minimum}
-"""Logical ufuncs, and the extreme that determines their result."""
-OPPOSITE: dict[np.ufunc, np.ufunc] = {np.logical_or: np.logical_and, np.logical_and: np.logical_or}
-BELOW: dict[np.ufunc, Callable[[Any], int]] = {
-    np.greater: math.floor,
-    np.greater_equal: lambda number: math.ceil(number) - 1,
-    np.less: lambda number: math.ceil(number) - 1,
-    np.less_equal: math.floor,
-}
-"""Returns the largest integer on the lower side of a comparison with a number."""
-MIRRORED: dict[np.ufunc, np.ufunc] = {
-    np.greater: np.less,
-    np.greater_equal: np.less_equal,
-    np.less: np.greater,
-    np.less_equal: np.greater_equal,
-}
 
 
 class FedSink(NamedTuple):
@@ -79,7 +49,7 @@ Why = str
 def begin(job: Computation, chunk: Chunk) -> FedSink | Why:
     """Return the fastest sink for a chunk; the reason if a primitive is missing."""
     try:
-        made = FoldSink(job.fold, chunk) if job.fold else _sink_of(job, chunk)
+        made = _sink_of(job, chunk)
     except NoPrimitive as missing:
         return str(missing)
     return FedSink(made, made.tile_shape())
@@ -87,8 +57,6 @@ def begin(job: Computation, chunk: Chunk) -> FedSink | Why:
 
 def obstacle(job: Computation, chunk: Chunk) -> Why | None:
     """Return why a chunk has no sink; None if it has one. Nothing is compiled."""
-    if job.fold:
-        return None
     job = weighted(job, chunk) or job
     is_weighted = isinstance(job.end, Weighting)
     end = job.reduction.steps if job.reduction else None
@@ -148,15 +116,18 @@ def show_tiles(
 
     Tiles of a source are decoded into one buffer, unless they can be viewed in place.
     """
-    shown = list(_joined(sinks))
     parts = list(parts_of(chunk.sig_shape, tile_shape[1:]))
     with Workspace() as workspace:
         if isinstance(pixels, Source):
             reader = Reader(pixels, chunk.box, workspace, parts if len(parts) > 1 else None)
+            if len(parts) == 1 and fold_events(reader, [sink for sink, _ in sinks]):
+                return
+            shown = list(_joined(sinks))
             if len(parts) == 1 and fold_windows(reader, [sink for sink, _ in shown]):
                 return
             buffer = cache(partial(np.empty, math.prod(tile_shape), chunk.dtype))
         else:
+            shown = list(_joined(sinks))
             frames = np.ascontiguousarray(pixels).reshape(
                 math.prod(chunk.nav_shape), *chunk.sig_shape
             )
@@ -223,8 +194,6 @@ def parts_of(shape: Sequence[int], tile: Sequence[int]) -> Iterator[Box]:
 
 def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
     """Fold a chunk if all sinks are folds of unconverted pixels; return whether it was possible."""
-    if reader.source.layout.is_sparse and fold_events(reader, sinks):
-        return True
     folds = [sink for sink in sinks if isinstance(sink, FrameSink)]
     if len(folds) < len(sinks) or not take_windows(reader.source, reader.ranges, folds):
         return False
@@ -250,7 +219,7 @@ def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
 def fold_events(reader: Reader, sinks: Sequence[Sink]) -> bool:
     """Sum the events of a chunk where all sinks add them up; return whether they were summed."""
     runs = reader.runs_of_events
-    folds = [sink for sink in sinks if isinstance(sink, FoldSink) and sink.adds_integers]
+    folds = [sink for sink in sinks if isinstance(sink, VectorSink) and sink.sums is not None]
     if runs is None or len(folds) < len(sinks):
         return False
     for fold in folds:
@@ -279,88 +248,3 @@ def _has_long_runs(piece: Ranges) -> bool:
     units = piece.units
     long = units.runs.length * units.decoder.pixels >= LEAST_RUN_PIXELS
     return units.pick is None and (long or are_adjacent(units))
-
-
-class Threshold(NamedTuple):
-    """A condition on pixels: greater than a limit, or not greater."""
-
-    limit: int
-    greater: bool
-
-
-def fold_for(job: Computation, nav_ndim: int) -> Fold | None:
-    """Return the fold of undecoded pixels that equals a program's reduction, or None."""
-    program, reduction = job.program, job.reduction
-    if reduction is None or not (reduction.row.is_ufunc or reduction.row is MOMENTS):
-        return None
-    pixel, moments = program.sources[0].dtype, reduction.row is MOMENTS
-    threshold = None if program.is_read or moments else _threshold_of(program)
-    ufunc = _ufunc_of(reduction.row.ufunc, pixel, threshold)
-    counts = threshold is not None and ufunc is np.add
-    gone = {axis for number, axis in enumerate(job.axes_of) if number in reduction.axes}
-    left = {axis for number, axis in enumerate(job.axes_of) if number not in reduction.axes}
-    sig = {axis for axis in job.axes_of if axis >= nav_ndim}
-    by_frame = sig <= gone
-    known = (program.is_read or threshold is not None) and can_fold(pixel)
-    if ufunc is None or ufunc not in FOLDS or not known or gone & left:
-        return None
-    short = pixel.kind in "bu" and pixel.itemsize <= 4
-    whole = short or ((counts or ufunc is not np.add) and pixel.kind in "iu")
-    if not (whole and not moments if by_frame else not sig & gone):
-        return None
-    kept = tuple(axis for axis in range(nav_ndim) if axis not in gone)
-    pixels = math.prod(job.shape[k] for k in reduction.axes)
-    if moments:
-        end = partial(about_the_mean, pixels=pixels)
-        return Fold("moments_pixels", np.dtype(np.float64), (np.nan, 0, 0), kept, end)
-    if counts and threshold is not None:
-        limits = np.iinfo(pixel)
-        fits = by_frame and limits.min <= threshold.limit <= limits.max
-        over = None if threshold.greater else partial(np.subtract, pixels)
-        counted = Fold("count_frames", np.dtype(np.int64), (0, threshold.limit), kept, over)
-        return counted if fits else None
-    results = sum_dtype(pixel, job.dtype) if ufunc is np.add else pixel
-    fold = f"{FOLDS[ufunc]}_{'frames' if by_frame else 'pixels'}"
-    true = threshold and partial(_is_true, threshold)
-    return Fold(fold, results, (neutral(ufunc, results),), kept, true)
-
-
-def _ufunc_of(ufunc: np.ufunc, pixel: np.dtype, threshold: Threshold | None) -> np.ufunc | None:
-    """Return the ufunc of pixels whose result determines that of a ufunc of their truth."""
-    if threshold is None:  # NaN and negative numbers are true
-        return EXTREMES.get(ufunc, ufunc) if pixel.kind in "bu" else ufunc
-    if ufunc not in EXTREMES:
-        return ufunc if ufunc is np.add else None
-    return EXTREMES[ufunc if threshold.greater else OPPOSITE[ufunc]]
-
-
-def _threshold_of(program: Program) -> Threshold | None:
-    """Match a comparison of integers with a number; its result may be cast."""
-    (stage, *more), pixel = program.stages, program.sources[0].dtype
-    step, *casts = stage.steps
-    numbers = all(isinstance(x.function, Cast) and x.to.dtype.kind in "biuf" for x in casts)
-    whole = pixel.kind in "iu" and pixel.itemsize <= 4  # which compare exactly with any number
-    if more or step.to.dtype.kind != "b" or not numbers or not whole:
-        return None
-    if isinstance(step.function, Cast):
-        return Threshold(0, greater=True) if pixel.kind == "u" else None
-    return _comparison(step)
-
-
-def _comparison(step: Step) -> Threshold | None:
-    """Return the threshold of a comparison of pixels with a number, or None."""
-    function, operands = step.function, step.operands
-    one_of_two = len({isinstance(x, Register) for x in operands}) == 2
-    if not isinstance(function, np.ufunc) or function not in BELOW or not one_of_two:
-        return None
-    if isinstance(operands[1], Register):
-        function, operands = MIRRORED[function], operands[::-1]
-    try:
-        limit = BELOW[function](operands[1])
-    except (TypeError, ValueError, OverflowError):  # an array, a complex number or NaN
-        return None
-    return Threshold(limit, greater=function in (np.greater, np.greater_equal))
-
-
-def _is_true(threshold: Threshold, found: Array) -> Array:
-    return (found > threshold.limit) == threshold.greater

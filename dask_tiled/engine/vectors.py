@@ -12,7 +12,13 @@ import numpy.typing as npt
 from dask_tiled.engine.casts import primitive_of
 from dask_tiled.engine.expressions import Cast, Input, Operand, Register, Select, Step
 from dask_tiled.engine.folding import can_fold, rows_of
-from dask_tiled.engine.limits import LEAST_ROW, MOST_GROUP, VECTOR_BYTES
+from dask_tiled.engine.limits import (
+    FRAMES_BYTES,
+    FRAMES_PIXELS,
+    LEAST_ROW,
+    MOST_GROUP,
+    VECTOR_BYTES,
+)
 from dask_tiled.engine.loops import loop_of
 from dask_tiled.engine.programs import RESULT, Program, Stage
 from dask_tiled.model.indexing import Array
@@ -22,6 +28,20 @@ Collect = Callable[[], Array]
 one."""
 
 
+class Totals(NamedTuple):
+    """Results that only the pixels of a tile are added to, as they are."""
+
+    results: Array
+    """Several rows, then the axes that are left."""
+    initial: npt.ArrayLike
+    """Initial value of the results, or of each row."""
+    adds: bool
+    """Whether they are sums, exact in any order."""
+
+
+FETCHING = {"add_words", "count_above", "count_below", "min_row", "max_row"}
+"""Primitives that prefetch their first operand."""
+IN_SHORT_ROWS = f"rows are shorter than {LEAST_ROW} pixels"
 DENSE = {np.maximum, np.minimum, np.fmax, np.fmin}
 """Ufuncs whose loops are much faster for two arrays than for an array and a scalar."""
 OWN = {np.sqrt, np.absolute, np.add, np.subtract, np.multiply, np.divide}
@@ -101,7 +121,12 @@ class Vectors:
         types = [step.to.dtype for stage in program.stages for step in stage.steps]
         widest = max(4, *(dtype.itemsize for dtype in types))
         self.vector = max(1, VECTOR_BYTES // widest // self.group) * self.group
-        per_frame = math.prod(shape[nav_ndim : self.first])
+        self._per_frame = per_frame = math.prod(shape[nav_ndim : self.first])
+        self._by_pixel = nav_ndim < len(kept) and all(kept[nav_ndim:])
+        by_frame = not any(
+            k and n > 1 for n, k in zip(shape[nav_ndim:], kept[nav_ndim:], strict=True)
+        )
+        self._is_whole = self.group == 1 and (self._by_pixel or by_frame)
         self.header = np.zeros((2, 16), np.int64)
         self.header[0, :3] = self._columns, per_frame, self.vector
         self.left = tuple(n for n, k in zip(shape, kept, strict=True) if k)
@@ -112,6 +137,11 @@ class Vectors:
             room = (depth, *shape[nav_ndim:]) if depth else shape
             out = np.empty(0 if gone else room, program.dtype)
         self.results = out
+        self.totals: Totals | None = None
+        """Results of a program that only accumulates the pixels of a tile."""
+        self.adds_frames = False
+        """Whether the only step takes several frames."""
+        self._primitives: dict[int, tuple[str, Sequence[np.dtype]]]
         self._collect: Collect | None = None
         self._lines: Array | None = None
         if depth:
@@ -134,10 +164,11 @@ class Vectors:
         All sources are the ``tile`` of the kernel, if its dtype is passed. The last step
         writes an output, or ``end`` appends the steps that accumulate it.
         """
-        if self._columns < LEAST_ROW:
-            raise NoPrimitive(f"rows are shorter than {LEAST_ROW} pixels")
         self._rows, self._places, self._kept = [], [], stage.kept
+        self._primitives = {}
         self._values = dict[Register, Value]()
+        if self._columns < LEAST_ROW and (tile is None or self._per_frame > 1):
+            raise NoPrimitive(IN_SHORT_ROWS)
         if tile is not None:
             nbytes = self.header[0, self._layout.PIXEL_BYTES] = pixel_type(tile).itemsize
             place = self._layout.TILE, 0, 0, 0, nbytes
@@ -147,6 +178,12 @@ class Vectors:
                 self._collect = end(self, step)
             else:
                 self._values[step.to] = self.step(step, self._target(step.to))
+        self.adds_frames &= len(self._rows) == 1
+        if [row[self._layout.DATA] for row in self._rows] == [self._layout.FETCHES]:
+            self.header[0, self._layout.VECTOR] = max(self.vector, self._columns)  # no registers
+        of_frames = {self._layout.FETCHES, self._layout.FRAMES}
+        if self._columns < LEAST_ROW and {row[self._layout.DATA] for row in self._rows} - of_frames:
+            raise NoPrimitive(IN_SHORT_ROWS)
         return np.array(self._rows, np.int64), self._places
 
     @property
@@ -238,6 +275,33 @@ class Vectors:
             table = self.fixed(ufunc(_every(value.dtype)))
         self.own("look_up", [value, table], to)
         return True
+
+    def twin(self, steps: Array) -> Array | None:
+        """Return a table of steps for tiles in reversed byte order, or None."""
+        from dask_tiled.kernels.fold_functions import reversed_twin
+
+        twin = steps.copy()
+        for number, row in enumerate(steps):
+            modes = row[self._layout.PLACES :: self._layout.PLACE_COLUMNS]
+            if self._layout.TILE not in modes[: row[self._layout.OPERANDS]]:
+                continue
+            name, dtypes = self._primitives.get(number, ("", ()))
+            other = reversed_twin(name)
+            if other is None:
+                return None
+            twin[number, self._layout.ADDRESS] = self._address(other, *dtypes)
+        return twin
+
+    def moved(self, steps: Array, columns: Array) -> Array:
+        """Return the only step, which takes several frames, with results in other memory."""
+        moved, places, count = steps.copy(), self._layout.PLACES, self._layout.PLACE_COLUMNS
+        assert self.totals is not None  # noqa: S101 - for the type checker
+        rows = len(columns) // len(self.totals.results)
+        moved[0, places + count + self._layout.BASE] = columns[:rows].size
+        out = places + count * 3
+        moved[0, out + self._layout.BASE] = columns.ctypes.data
+        moved[0, out + self._layout.ROW_BYTES] = columns[0].nbytes
+        return moved
 
     def loop(self, ufunc: np.ufunc, operands: Sequence[Value], out: Value, group: int = 1) -> None:
         """Append the loop of a ufunc for the dtypes of the operands."""
@@ -353,11 +417,33 @@ class Vectors:
         shown = operands + operands[-1:] * (3 - len(operands))
         dtypes = [*(types or [x.dtype for x in shown]), out.dtype]
         dtypes = [x if name == "cast" and x in COMPLEX else pixel_type(x) for x in dtypes]
-        data = self._layout.FETCHES if name == "add_row_of_words" else self._layout.OWN
+        data = self._layout.FETCHES if name in FETCHING else self._layout.OWN
+        self._primitives[len(self._rows)] = name, dtypes
         self.add(self._address(name, *dtypes), data, [*shown, out], group)
 
+    def takes_whole(self, value: Value) -> bool:
+        """Return whether whole frames of a tile are accumulated as they are."""
+        is_tile = value.place[0] == self._layout.TILE
+        return self._is_whole and is_tile and can_fold(value.dtype)
+
+    def takes_frames(self, value: Value) -> bool:
+        """Return whether several frames of a tile can be accumulated to results by pixel."""
+        return self._by_pixel and self.takes_whole(value)
+
+    def of_frames(self, name: str, value: Value, results: Array, out: Value) -> None:
+        """Append a primitive that accumulates several frames to results, whose first row is out."""
+        number = np.dtype(np.int64)
+        rows = Value((self._layout.FIXED, results[0].size, 0, 0, 0), number)
+        dtypes = [pixel_type(value.dtype), number, number, pixel_type(results.dtype)]
+        nbytes = len(results) * results.itemsize
+        self.header[0, self._layout.VECTOR] = min(FRAMES_PIXELS, FRAMES_BYTES // nbytes)
+        self._alive.append(results)
+        self.adds_frames = True
+        self._primitives[len(self._rows)] = name, dtypes
+        self.add(self._address(name, *dtypes), self._layout.FRAMES, [value, rows, rows, out])
+
     def add(self, address: int, data: int, values: Sequence[Value], group: int = 1) -> None:
-        """Append a step: a NumPy loop with its data, or a primitive with ``OWN`` or ``FETCHES``."""
+        """Append a step: a NumPy loop with its data, or a primitive with a negative number."""
         row = [0] * self._layout.STEP_COLUMNS
         row[: self._layout.PLACES] = address, data, len(values), group
         for k, value in enumerate(values):
@@ -370,7 +456,10 @@ class Vectors:
 
     def room(self, shape: Sequence[int], value: npt.ArrayLike, dtype: np.dtype) -> Array:
         """Return memory for accumulated results, filled with their initial value."""
-        return np.full(shape, value, dtype)
+        results = np.zeros(shape, dtype)  # untouched memory is zero already
+        if np.any(value):
+            results[...] = value
+        return results
 
     def _address(self, name: str, *dtypes: np.dtype) -> int:
         from dask_tiled.kernels.fold_functions import primitive

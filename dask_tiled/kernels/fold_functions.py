@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numba import from_dtype, types
 
+from dask_tiled.kernels import accumulating
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, compiled
 from dask_tiled.kernels.fused_folds import fold_signature
 
@@ -28,17 +29,24 @@ def address(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> i
     module = OF_BYTES.get(name, "folds")
     seen = np.dtype(np.uint8) if name in OF_BYTES else pixel
     signature = fold_signature(*map(from_dtype, (seen, result, weight)))
-    by_pixel = name.endswith("_pixels")  # sums of pixels are added up in the order of the frames
     name = f"dask_tiled.kernels.{module}:{name}"
-    return _address_of(compiled(name, signature, reorder=not by_pixel, by_address=True))
+    return _address_of(compiled(name, signature, reorder=True, by_address=True))
 
 
 @cache
 def primitive(name: str, *dtypes: np.dtype) -> int:
-    """Compile a function of :mod:`dask_tiled.kernels.primitives`; return its address."""
+    """Compile a function of ``primitives`` or ``accumulating``; return its address."""
     signature = types.void(*(types.CPointer(from_dtype(one)) for one in dtypes), NUMBER)
-    name = f"dask_tiled.kernels.primitives:{name}"
-    return _address_of(compiled(name, signature, reorder=True, by_address=True))
+    module = "accumulating" if hasattr(accumulating, name) else "primitives"
+    in_order = name.endswith("_frames")  # floats are added in the order of the frames
+    name = f"dask_tiled.kernels.{module}:{name}"
+    return _address_of(compiled(name, signature, reorder=not in_order, by_address=True))
+
+
+def reversed_twin(primitive: str) -> str | None:
+    """Name the twin of a primitive for pixels in reversed byte order; None if there is none."""
+    twin = primitive.replace("_", "_reversed_", 1)
+    return twin if hasattr(accumulating, twin) else None
 
 
 @cache
@@ -58,11 +66,11 @@ def fold_in_place() -> Callable[..., None]:
 
 
 @cache
-def add_packed(result: np.dtype) -> Callable[..., None]:
-    """Compile :func:`dask_tiled.kernels.fused_folds.add_packed` for results of one dtype."""
+def packed_pixels(name: str, result: np.dtype) -> Callable[..., None]:
+    """Compile a kernel of packed pixels, such as ``add_packed``, for results of one dtype."""
     runs = NUMBERS, NUMBER, NUMBERS, NUMBER, NUMBER
     signature = types.void(*FRAMES, *runs, from_dtype(result)[:, ::1])
-    return compiled("dask_tiled.kernels.fused_folds:add_packed", signature)
+    return compiled(f"dask_tiled.kernels.fused_folds:{name}", signature)
 
 
 def _address_of(kernel: Any) -> int:

@@ -18,12 +18,13 @@ from numba import carray, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 
 from dask_tiled.kernels import step_layout as layout
-from dask_tiled.kernels.folds import fetch_runs, sum_row
 from dask_tiled.kernels.fused_folds import call_address
-from dask_tiled.kernels.words import AHEAD, LINE_BYTES, inner
+from dask_tiled.kernels.words import AHEAD, LINE_BYTES, fetch, inlined, inner, smaller
 
 SEARCHED_PIXELS = 128
 """Pixels compared at a time."""
+FRAMES_AT_ONCE = 32
+"""Frames added to the same results, while these are in the innermost cache."""
 PRIMITIVE = types.void(*[types.voidptr] * layout.MOST_OPERANDS, types.int64)
 
 
@@ -131,11 +132,6 @@ def add_row(a, b, c, out, n):
     for k in range(n):
         added += pixels[k]
     total[0] = added
-
-
-def add_row_of_words(a, b, c, out, n):
-    """Add all pixels, unsigned ones of up to 4 bytes, to one sum."""
-    carray(out, 1)[0] += sum_row(carray(a, n), reverse=False)
 
 
 def add_each(a, b, c, out, n):
@@ -378,6 +374,14 @@ def call_primitive(typingctx, address, a, b, c, out, n):
     return numbers, codegen
 
 
+@inlined
+def fetch_runs(data, offsets, start, stop, first, nbytes, apart):
+    """Prefetch lines of some frames, ``apart`` bytes from one another, from byte ``first`` on."""
+    for i in range(start, smaller(stop, offsets.size)):
+        for line in range(offsets[i] + first, offsets[i] + first + nbytes, apart):
+            fetch(data, line)
+
+
 def run_program(data, offsets, width, rows, first, pixels, program, header):
     """Run the steps of a program on the pixels of some frames, from number ``first`` on.
 
@@ -405,11 +409,17 @@ def run_program(data, offsets, width, rows, first, pixels, program, header):
     work = header[1]
     args, steps, dims = work[:4], work[4:8], work[8:9]
     begin, size = data.ctypes.data, header[0, layout.PIXEL_BYTES]
+    only = program[0, layout.DATA] if program.shape[0] == 1 else layout.OWN
     # A short step keeps memory busy if each page is touched in time; others need all lines.
-    is_short = program.shape[0] == 1 and program[0, layout.DATA] != layout.OWN
-    apart = AHEAD if is_short else LINE_BYTES
+    apart = LINE_BYTES if only == layout.OWN else AHEAD
+    if only == layout.FRAMES:
+        start = 0
+        while start < offsets.size:
+            start = _run_on_frames(data, offsets, width, rows, first, program[0], header, start)
+        return
     piece = header[0, layout.PIECE] or width
-    ahead = data.size > 0 and piece == width  # pieces of several frames come with their results
+    # Pieces of several frames come with their results.
+    ahead = data.size > 0 and piece == width and only != layout.FETCHES
     for turn in range(offsets.size * -(-width // piece)):  # the same pixels of all frames
         part, i = divmod(turn, offsets.size)
         done, stop = part * piece, min((part + 1) * piece, width)
@@ -429,15 +439,7 @@ def run_program(data, offsets, width, rows, first, pixels, program, header):
                         layout.PLACES + layout.PLACE_COLUMNS * k : layout.PLACES
                         + layout.PLACE_COLUMNS * (k + 1)
                     ]
-                    address = place[layout.BASE]
-                    if place[layout.MODE] == layout.TILE:
-                        address += begin + offsets[i] + done * size
-                    elif place[layout.MODE] == layout.ARRAY:
-                        number = row
-                        if place[layout.ROW_NUMBERS]:
-                            number = carray(_numbers(place[layout.ROW_NUMBERS]), row + 1)[row]
-                        address += number * place[layout.ROW_BYTES] + start * place[layout.STEP]
-                    args[k] = address
+                    args[k] = _address(place, begin + offsets[i] + done * size, row, start)
                     steps[k] = place[layout.STEP]
                 if step[layout.DATA] < 0:
                     last = step[layout.OPERANDS] - 1
@@ -454,6 +456,49 @@ def run_program(data, offsets, width, rows, first, pixels, program, header):
                     )
             done += n
             line, column = (line, column + n) if column + n < columns else (line + 1, 0)
+
+
+@inlined
+def _address(place, pixels, row, start):
+    """Return the address of an operand, for pixels from ``start`` on of a row of a chunk."""
+    if place[layout.MODE] == layout.TILE:
+        return place[layout.BASE] + pixels
+    if place[layout.MODE] == layout.FIXED:
+        return place[layout.BASE]
+    rows = _result_row(place, row) * place[layout.ROW_BYTES]
+    return place[layout.BASE] + rows + start * place[layout.STEP]
+
+
+@inlined
+def _result_row(place, row):
+    """Return the row of an array for the row of a chunk."""
+    if place[layout.ROW_NUMBERS]:
+        return carray(_numbers(place[layout.ROW_NUMBERS]), row + 1)[row]
+    return row
+
+
+@inner
+def _run_on_frames(data, offsets, width, rows, first, step, header, start):
+    """Run the primitive that adds several frames to one row of results; return the next frame."""
+    out = step[layout.PLACES + layout.PLACE_COLUMNS * (step[layout.OPERANDS] - 1) :]
+    row, stop = _result_row(out, rows[start]), start + 1
+    most = smaller(offsets.size, start + FRAMES_AT_ONCE)
+    while stop < most and _result_row(out, rows[stop]) == row:
+        stop += 1
+    vector, size, shape = header[0, layout.VECTOR], header[0, layout.PIXEL_BYTES], header[1, :2]
+    shape[0], shape[1] = stop - start, step[layout.PLACES + layout.BASE + layout.PLACE_COLUMNS]
+    pixels = data.ctypes.data + offsets[start]
+    results = out[layout.BASE] + row * out[layout.ROW_BYTES] + first * out[layout.STEP]
+    for done in range(0, width, vector):
+        call_primitive(
+            step[layout.ADDRESS],
+            pixels + done * size,
+            offsets.ctypes.data + 8 * start,
+            shape.ctypes.data,
+            results + done * out[layout.STEP],
+            smaller(vector, width - done),
+        )
+    return stop
 
 
 @intrinsic

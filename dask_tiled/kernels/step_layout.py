@@ -7,8 +7,9 @@ ADDRESS, DATA, OPERANDS, GROUP, PLACES = 0, 1, 2, 3, 4
 group; then the locations of the operands."""
 MODE, BASE, ROW_BYTES, ROW_NUMBERS, STEP = 0, 1, 2, 3, 4
 """Columns of an operand's location."""
-OWN, FETCHES = -1, -2
-"""Extra data of a primitive, and of one that prefetches its first operand."""
+OWN, FETCHES, FRAMES = -1, -2, -3
+"""Extra data of a primitive, of one that prefetches its first operand, and of one that takes
+several frames."""
 PLACE_COLUMNS = 5
 MOST_OPERANDS = 4
 STEP_COLUMNS = PLACES + PLACE_COLUMNS * MOST_OPERANDS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from typing import Any
 
@@ -214,6 +215,30 @@ def lowest_bit(typingctx, word):
         return builder.cttz(args[0], ir.IntType(1)(1))
 
     return types.int64(types.uint64), codegen
+
+
+@intrinsic
+def _reversed(typingctx, value):
+    """Reverse the bytes of a number."""
+
+    def codegen(context, builder, signature, values):
+        if value.bitwidth == 8:
+            return values[0]
+        bits = builder.bitcast(values[0], ir.IntType(value.bitwidth))
+        return builder.bitcast(builder.bswap(bits), values[0].type)
+
+    return value(value), codegen
+
+
+@inlined
+def number(pixel, reverse):
+    """Return the number that a pixel holds, in native or reversed byte order."""
+    return _reversed(pixel) if reverse else pixel
+
+
+def both_orders(make: Callable[..., Any]) -> tuple[Any, Any]:
+    """Make a kernel for pixels in native byte order, and its twin for reversed byte order."""
+    return make(reverse=False), make(reverse=True)
 
 
 def prefetch(builder, place):

@@ -25,7 +25,7 @@ from dask_tiled.engine.expressions import (
 from dask_tiled.engine.jobs import Chunk
 from dask_tiled.engine.programs import Program, compiled
 from dask_tiled.engine.reductions import Aggregation, Reduction
-from dask_tiled.engine.run import FedSink, Why, begin, fold_for, obstacle, run
+from dask_tiled.engine.run import FedSink, Why, begin, obstacle, run
 from dask_tiled.model.indexing import Array, Box, Cut, like_numpy
 from dask_tiled.plans.last_steps import Contraction, LastStep
 from dask_tiled.plans.operands import Beside
@@ -252,7 +252,6 @@ class Recipe:
             reduction = replace(reduction, axes=axes).of(program.dtype)
             if not reduction.casts_first(program.dtype):
                 computation = replace(computation, end=reduction)
-                computation = replace(computation, fold=fold_for(computation, nav_ndim))
         return computation
 
     def _program(self, dtypes: Dtypes) -> Program | Why:

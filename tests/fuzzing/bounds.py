@@ -35,18 +35,23 @@ WIDTHS = {
 }
 """Bytes of output for bytes of input, where they differ."""
 
-NONE, ONE, PAIR, ALL, GROUPS, VALUES, TABLES, EDGES, BINS = range(9)
+NONE, ONE, PAIR, ALL, GROUPS, VALUES, TABLES, EDGES, BINS, ROWS = range(10)
+FOLDS = {"sum_packed_frames", "dot_frames", "dots_frames"}
+"""Kernels with the arguments of a fold."""
 PRIMITIVES = {
     name: operands
     for operands, some in {
         (ALL, NONE, NONE, ALL): (
-            "cast truncate32 truncate64 truncate_u64 truth sqrt absolute add_each add_each_root"
+            "cast truncate32 truncate64 truncate_u64 truth sqrt absolute add_each add_each_root "
+            "add_frames min_frames max_frames"
         ),
         (ONE, NONE, NONE, ALL): "spread",
         (ALL, ALL, ALL, ALL): "select moments_each nanmoments_each",
         (ALL, ALL, NONE, ALL): "add subtract multiply divide",
         (ALL, VALUES, NONE, ALL): "look_up",
-        (ALL, NONE, NONE, ONE): "add_row add_row_of_words",
+        (ALL, NONE, NONE, ONE): "add_row add_words min_row max_row",
+        (ALL, ONE, NONE, ONE): "count_above count_below",
+        (ALL, NONE, NONE, ROWS): "moments_frames",
         (GROUPS, ONE, NONE, ALL): "add_groups",
         (ALL, ALL, NONE, ONE): "add_products",
         (ALL, ONE, ONE, ONE): "moments_row nanmoments_row",
@@ -110,13 +115,18 @@ def check_of(name):
     """Return the check of a kernel, or raise a LookupError."""
     if name in CHECKS:
         return CHECKS[name]
-    if name.endswith(("_frames", "_pixels")):
+    if of_native(name) in FOLDS:
         return partial(check_fold, name)
     if name in DECODERS:
         return partial(check_decoder, name)
-    if name in PRIMITIVES:  # only programs call them
+    if of_native(name) in PRIMITIVES:  # only programs call them
         return lambda *_: "called outside of a program"
     raise LookupError(f"the kernel {name} has no check")
+
+
+def of_native(name):
+    """Name the kernel whose twin for pixels in reversed byte order has a name."""
+    return name.replace("_reversed", "")
 
 
 def watch():
@@ -158,7 +168,7 @@ def watch():
 def watch_memory():
     """Record the memory that programs work in."""
     begin, run = vectors.Vectors.__init__, evaluation.StageSink._run
-    join = evaluation.VectorSink.work_for
+    join, move = evaluation.VectorSink.work_for, vectors.Vectors.moved
 
     @wraps(begin)
     def recorded(self, *args, **options):
@@ -175,7 +185,13 @@ def watch_memory():
         join(self, others)
         self._vectors._others = [one._vectors for one in others]
 
+    @wraps(move)
+    def recorded_columns(self, steps, columns):
+        self._moved = [columns]
+        return move(self, steps, columns)
+
     vectors.Vectors.__init__, evaluation.StageSink._run = recorded, recorded_tiles
+    vectors.Vectors.moved = recorded_columns
     evaluation.VectorSink.work_for = recorded_others
 
 
@@ -208,13 +224,8 @@ def check_decoder(name, src, starts, step, out, dests, out_step, count, nbytes, 
 def check_fold(name, data, offsets, width, rows, first, pixels, results, weights):
     if len(rows) != len(offsets):
         return f"{len(rows)} rows for {len(offsets)} frames"
-    if name.startswith("count") and results.shape[1] < 2:
-        return f"{results.shape[1]} columns of results, and no limit"
     low, high = extent(rows, 0, len(rows) and 1, 1)
     columns = weights.shape[1] if name.startswith("dot") else first + width
-    if name.endswith("_pixels"):
-        columns = results.shape[1]
-        low, high = (3 * low, 3 * high) if name.startswith("moments") else (low, high)
     return (
         outside("bytes", len(data), *extent(offsets, 0, 1, width * pixels.itemsize))
         or outside("rows", results.shape[0], low, high)
@@ -407,7 +418,7 @@ def check_program(data, offsets, width, rows, first, pixels, program, header):
     parts = [*segments(first, width, columns, vector, piece or max(1, width))]
     if not parts or not len(rows):
         return None
-    own = [*getattr(worker, "_tiles", ())]
+    own = [*getattr(worker, "_tiles", ()), *getattr(worker, "_moved", ())]
     for one in (worker, *getattr(worker, "_others", ())):
         own += one.arrays
     size = int(header[0, step_layout.PIXEL_BYTES])
@@ -443,7 +454,8 @@ class Work:
         if not sizes or count != (4 if data < 0 else len(sizes)):
             return f"unknown function with {count} operands"
         places = step[step_layout.PLACES :].reshape(-1, step_layout.PLACE_COLUMNS)[:count]
-        bins = 0
+        is_of_frames = data == step_layout.FRAMES
+        bins = int(places[1, step_layout.BASE]) if is_of_frames else 0
         for k, (size, place) in enumerate(zip(sizes, places.tolist(), strict=False)):
             if name == "loop":
                 reach = (self.n // group - 1) * place[step_layout.STEP] + size
@@ -483,10 +495,13 @@ class Work:
 
 
 def touched(name, k, n, group, size, bins):
-    """Return how many pixels of an operand a primitive touches; ``size`` is the first item size."""
+    """Return how many pixels of an operand a primitive touches; ``size`` is the first item size.
+
+    ``bins`` are those of a histogram, or pixels from one row of results to the next.
+    """
     several = {ALL: n, ONE: 1, PAIR: 2, GROUPS: n * group}
-    several |= {VALUES: 1 << 8 * size, TABLES: 4 << 8 * size}
-    return {**several, BINS: bins, EDGES: bins + 1, NONE: 0}[PRIMITIVES[name][k]]
+    several |= {VALUES: 1 << 8 * size, TABLES: 4 << 8 * size, ROWS: 2 * bins + n}
+    return {**several, BINS: bins, EDGES: bins + 1, NONE: 0}[PRIMITIVES[of_native(name)][k]]
 
 
 def check_weighted(frames, places, masks, weights, sums):

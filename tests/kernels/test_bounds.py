@@ -7,7 +7,7 @@ from fuzzing import bounds
 from fuzzing.campaign import in_a_child
 
 from dask_tiled import open_dataset
-from dask_tiled.engine import evaluation, folding, vectors
+from dask_tiled.engine import evaluation, vectors
 from dask_tiled.export.zarr.levels import halved
 from dask_tiled.kernels import folds
 from dask_tiled.model.pyramids import Halving
@@ -28,6 +28,8 @@ WORK = {
     "select": lambda a: da.where(a > 7, a, 3),
     "truth": lambda a: (a > 7).any((-2, -1)),
     "std": lambda a: a.std((-2, -1)),
+    "std over the scan": lambda a: a.std((0, 1)),
+    "thresholds": lambda a: (a > 7).sum((-2, -1)),
     "std of pixels": lambda a: a.astype("f4").std((0, 1)),
     "argmax": lambda a: a.reshape(30, -1).argmax(-1),
     "argmax of floats": lambda a: a.astype("f4").reshape(30, -1).argmax(-1),
@@ -73,7 +75,7 @@ def run_with_fault(path, fault, names, **options):
 def test_every_kernel_has_a_check(monkeypatch):
     """A new kernel without a check raises LookupError."""
     names = bounds.kernel_names()
-    assert {"copy", "sum_frames", "run_program", "sqrt", "gather", "halve_long", "repair"} <= names
+    assert {"copy", "dot_frames", "run_program", "sqrt", "gather", "halve_long", "repair"} <= names
     for name in names:
         assert callable(bounds.check_of(name))
 
@@ -97,7 +99,7 @@ def test_correct_work_stays_inside(tmp_path):
         violations, names = run_with_fault(path, lambda: None, WORK, **given)
         assert violations == []
         used |= names
-    assert used >= {"look_up", "add_row_of_words"}
+    assert used >= {"look_up", "add_words", "add_reversed_words", "moments_frames"}
     assert used >= {"add_row", "add_groups", "cast", "moments_row", "bins", "count", "add_products"}
     assert used >= {"argmax_row", "argmax_row_of_whole"}
 
@@ -122,7 +124,7 @@ FAULTS = {
     "register": ("program", take_longer_vectors),
     "place": ("select", lambda: put(vectors.Vectors, "array", lambda x: x._replace(
         place=(*x.place[:1], x.place[1] + 8, *x.place[2:])))),
-    "rows": ("sum of frames", lambda: put(folding, "rows_of", lambda x: (x[0] + 1, x[1]))),
+    "rows": ("sum of pixels", lambda: put(vectors, "rows_of", lambda x: (x[0] + 1, x[1]))),
     "lines": ("std of pixels", lambda: put(vectors, "rows_of", lambda x: (x[0] + 1, x[1]))),
     "stage": ("several sources", lambda: put(evaluation.StageSink, "_room", lambda x: x[..., :-1])),
 }  # fmt: skip
