@@ -119,9 +119,10 @@ def _products(pixels: Array, weights: Array, axes: tuple[int, ...]) -> Array:
 
 
 def _needs_graph(arr: Any) -> bool:
-    """Return whether a graph is observed, or needed: for changed or empty arrays."""
+    """Return whether a graph is observed, or needed: for changed, empty or unknown chunks."""
     observed = get_annotations() or len(config.get("array_plugins", ())) > 1
-    return bool(arr.description is None or observed or not all(map(all, arr.chunks)))
+    known = all(map(all, arr.chunks)) and not math.isnan(sum(map(sum, arr.chunks)))
+    return bool(arr.description is None or observed or not known)
 
 
 def _pixels(arr: Any) -> Known:

@@ -1,5 +1,6 @@
 """Reductions of opened arrays run without a graph and equal dask's results."""
 
+import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from inspect import signature
@@ -171,6 +172,16 @@ def test_other_calls_are_left_to_dask(arr):
             arr.sum(axis)
         with pytest.raises(caught.type, match=None):
             da.Array.sum(arr, axis)
+
+
+@ONE_DTYPE
+def test_unknown_chunks_are_left_to_dask(arr):
+    """Some libraries delete the lengths of chunks, as dask's own tests do."""
+    wanted = arr.sum((2, 3)).compute()
+    arr._chunks = tuple((math.nan,) * len(lengths) for lengths in arr.chunks)
+    result = arr.sum((2, 3))
+    assert type(result) is da.Array
+    np.testing.assert_array_equal(result.compute(), wanted)
 
 
 @ONE_DTYPE

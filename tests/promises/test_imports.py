@@ -137,7 +137,6 @@ BROUGHT = {"IPython", "icechunk", "pint"}  # kernels bring IPython, napari bring
 PRIVATE = ("llvmlite", "numba.core", "numpy._core", "numpy.core", "xarray.core", "zarr.core")
 FROM_PRIVATE = {
     "dask_tiled.kernels.bitshuffle": {"llvmlite.ir", "numba.core.cgutils"},
-    "dask_tiled.kernels.folds": {"llvmlite.ir"},
     "dask_tiled.kernels.fused_folds": {"llvmlite.ir"},  # this and cgutils: numba documents them
     "dask_tiled.kernels.gathering": {"llvmlite.ir"},
     "dask_tiled.kernels.packing": {"llvmlite.ir", "numba.core.cgutils"},
