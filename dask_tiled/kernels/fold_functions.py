@@ -43,6 +43,7 @@ def primitive(name: str, *dtypes: np.dtype) -> int:
     return _address_of(compiled(name, signature, reorder=not in_order, by_address=True))
 
 
+@cache
 def reversed_twin(primitive: str) -> str | None:
     """Name the twin of a primitive for pixels in reversed byte order; None if there is none."""
     twin = primitive.replace("_", "_reversed_", 1)

@@ -79,7 +79,7 @@ class Reducing:
         typed = dtype if self._name in ADDS else None
         if typed is not None and (typed.kind not in ADDS[self._name] or not typed.isnative):
             return None
-        step = raw_step(Reduction(ROWS[self._name], axes, typed))
+        step = _step_of(self._name, axes, typed)
         assert isinstance(step.done, Reduction)  # noqa: S101 - for the type checker
         ending = Ending(step.done, bool(given.get("keepdims")), typed, 0)
         chunks, dtype = ending.chunks(arr.chunks), ending.dtype or arr.dtype
@@ -173,6 +173,12 @@ def _reduced(
         return get(made | {task.key: task for task in ends}, (RESULT,))
     layers = concatenated(WHOLE, ends, RESULT, ending.chunks(chunks))
     return get(ChainMap(made, *layers.values()), WHOLE)
+
+
+@cache
+def _step_of(name: str, axes: tuple[int, ...], dtype: np.dtype | None) -> LastStep:
+    """Return the step of a reduction by its method's name."""
+    return raw_step(Reduction(ROWS[name], axes, dtype))
 
 
 @cache

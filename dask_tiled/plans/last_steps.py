@@ -39,6 +39,8 @@ class LastStep(NamedTuple):
     a shape, in a dtype. Bins also accept memory, ``out``."""
     steps: LaterSteps | None = None
     """Later steps of a reduction."""
+    keeps_integers: bool = False
+    """Whether integers keep the dtype of their accumulator, which may be narrow."""
 
     def raw(self) -> LastStep:
         """Return the step with the engine's own results: sums of floats in double precision."""
@@ -52,13 +54,7 @@ def raw_step(reduction: Reduction) -> LastStep:
     if dtype is not None and dtype.kind in "fc":
         dtype = np.result_type(dtype, np.float64)
     reduction = replace(reduction, dtype=dtype)
-    return LastStep(reduction, reduction.whole, _added_up)
-
-
-def _added_up(found: Array, _: tuple[int, ...], dtype: np.dtype) -> Array:
-    """Keep integers in their narrow accumulator dtype."""
-    as_found = found.dtype.kind in "iu" and dtype.kind != "b"
-    return found if as_found else found.astype(dtype, copy=False)
+    return LastStep(reduction, reduction.whole, keeps_integers=True)
 
 
 class LaterSteps(NamedTuple):

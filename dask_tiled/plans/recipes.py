@@ -395,6 +395,8 @@ class Recipe:
                 result = np.stack([result, np.full_like(result, number)], axis=-1)
         if row.has_own_type:
             dtype = result.dtype
+        if self.step and self.step.keeps_integers and dtype.kind != "b":
+            dtype = result.dtype if result.dtype.kind in "iu" else dtype
         if not as_dask:
             return result.astype(dtype, copy=False)
         if room is not None:
