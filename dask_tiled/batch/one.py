@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections.abc import Iterable, Mapping
@@ -15,7 +14,6 @@ from dask_tiled.batch.records import (
     DONE,
     UNKNOWN,
     ConversionRecord,
-    forget,
     read_record,
     stamps_of,
 )
@@ -131,17 +129,11 @@ def _converted(task: ConversionTask) -> ConversionRow:
         data = _opened(task)
         # Known also after a crash between the move and the last note.
         asked = asked._replace(lacking=_lacking(data), doubts=_texts(heard))
-        asked.write(target)
-        try:
+        with asked.kept(target):
             overwrite = asked.replaces is not None
             convert(data, target, overwrite=overwrite, progress=False, **task.options)
-        except BaseException:
-            if not os.path.lexists(target):
-                forget(target)
-            raise
-    record = asked.complete(target)._replace(doubts=_texts(heard))
-    record.write(target)
-    return _row(task, FINISHED, _verified(task, data, record))
+    record = _verified(task, data, asked.complete(target))
+    return _row(task, FINISHED, record)._replace(doubts=_texts(heard))
 
 
 def _stopped(task: ConversionTask) -> ConversionRow:

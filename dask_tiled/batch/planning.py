@@ -11,11 +11,14 @@ from typing import Any, NamedTuple
 from dask_tiled.batch.records import read_record
 from dask_tiled.cataloguing.discovering import Discovery, FoundDataset
 from dask_tiled.cataloguing.headers import PictureHeader
+from dask_tiled.cataloguing.rows import CatalogueRow
+from dask_tiled.cataloguing.tables import read_csv
 from dask_tiled.cataloguing.walking import Stamp
 from dask_tiled.converting.convert import KINDS, OF_SEVERAL, ZARR
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.files.paths import absolute
 
+Source = str | os.PathLike[str] | CatalogueRow
 FIELDS = "stem", "folder", "picture", "number"
 _UNFINISHED = re.compile(r"\.part(?=[\\/]|$)")
 
@@ -45,8 +48,8 @@ class ConversionPlan:
 
     Parameters
     ----------
-    sources : sequence of path-like
-        Files and folders.
+    sources : sequence of path-like or CatalogueRow
+        Files, folders, catalogues in CSV, and rows of a catalogue.
     target : str
         The folder of the targets.
     suffix : str
@@ -69,7 +72,7 @@ class ConversionPlan:
 
     def __init__(
         self,
-        sources: Sequence[str | os.PathLike[str]],
+        sources: Sequence[Source],
         target: str,
         *,
         suffix: str,
@@ -80,7 +83,7 @@ class ConversionPlan:
         always: bool,
     ) -> None:
         fields = _checked(name, suffix, together=together)
-        given = [absolute(path) for path in sources]
+        given, self._chosen = _chosen(sources)
         self._roots = sorted(filter(os.path.isdir, given), key=len, reverse=True)
         self._target, self._suffix, self._name = target, suffix, name
         self._is_named = bool({"picture", "number"} & fields)
@@ -112,8 +115,10 @@ class ConversionPlan:
             facts = found.files, found.stamp, nbytes, problem
             yield PlannedConversion(found.path, self._place(found.path), "", {}, *facts)
             return
-        several = len(found.pictures) > 1
+        several, chosen = len(found.pictures) > 1, self._chosen.get(found.path)
         for number, one in enumerate(found.pictures):
+            if chosen is not None and one.options not in chosen:
+                continue
             place = self._place(found.path, one if several else None, number)
             name, nbytes = one.name if several else "", one.nbytes or found.stamp.nbytes
             of_one = one.options, found.files, found.stamp, nbytes, one.problem
@@ -154,6 +159,25 @@ def part_of(
         if least == number - 1:
             mine.add(k)
     return [given[k] for k in sorted(mine)]
+
+
+def _chosen(
+    sources: Iterable[Source],
+) -> tuple[list[str], dict[str, list[Mapping[str, Any]]]]:
+    """Return the paths of sources, and the options of the pictures that catalogues list."""
+    paths, chosen = dict[str, None](), dict[str, list[Mapping[str, Any]]]()
+    for source in sources:
+        listed: Iterable[tuple[str, Mapping[str, Any]]] | None = None
+        if isinstance(source, CatalogueRow):
+            listed = [(source.path, source.options)]
+        elif os.fspath(source).lower().endswith(".csv") and os.path.isfile(source):
+            listed = read_csv(os.fspath(source))
+        if listed is None and not isinstance(source, CatalogueRow):
+            paths[absolute(source)] = None
+        for path, options in listed or ():
+            paths[absolute(path)] = None
+            chosen.setdefault(absolute(path), []).append(options)
+    return [*paths], chosen
 
 
 def _checked(name: str, suffix: str, *, together: bool) -> set[str]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from dask_tiled.cataloguing.walking import Stamp
@@ -97,6 +97,25 @@ class ConversionRecord(NamedTuple):
             return f"it was made with other options: {changed}"
         return self.problem
 
+    def is_done(self, target: str) -> bool:
+        """Return whether a target was made of these files with these options."""
+        state, _, there = self.state_at(target)
+        if state == DONE and there.nbytes is None:
+            there.complete(target).write(target)
+        return state == DONE
+
+    @contextmanager
+    def kept(self, target: str) -> Iterator[None]:
+        """Keep this record of a target that is made in this context: before and after."""
+        self.write(target)
+        try:
+            yield
+        except BaseException:
+            if not os.path.lexists(target):
+                _forget(target)
+            raise
+        self.complete(target).write(target)
+
     def write(self, target: str) -> None:
         """Write the record of a target, at once or not at all."""
         path = _path_of(target)
@@ -124,7 +143,7 @@ def read_record(target: str) -> ConversionRecord | None:
     return None
 
 
-def forget(target: str) -> None:
+def _forget(target: str) -> None:
     """Remove the record of a target that does not exist."""
     path = _path_of(target)
     with suppress(OSError):

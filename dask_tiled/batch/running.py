@@ -10,10 +10,11 @@ from typing import Any
 
 from dask_tiled.batch.children import Converter
 from dask_tiled.batch.one import FINISHED, WAITING, ConversionRow, ConversionTask
-from dask_tiled.batch.planning import ConversionPlan, part_of
+from dask_tiled.batch.planning import ConversionPlan, Source, part_of
 from dask_tiled.batch.progress import BatchProgress
 from dask_tiled.batch.records import check_folder
 from dask_tiled.batch.reports import report_writer
+from dask_tiled.cataloguing.rows import CatalogueRow
 from dask_tiled.converting.convert import check_options
 from dask_tiled.errors import DatasetError, check_seconds, check_whole
 from dask_tiled.files.paths import absolute, is_url
@@ -30,7 +31,7 @@ Told = Callable[[ConversionRow | None, BatchProgress], None]
 
 
 def convert_all(
-    sources: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    sources: Source | Sequence[Source],
     target: str | os.PathLike[str],
     *,
     suffix: str = ".zarr",
@@ -57,8 +58,9 @@ def convert_all(
 
     Parameters
     ----------
-    sources : path-like or sequence of path-like
-        Files, and folders in which datasets are searched. Files of a dataset count as one.
+    sources : path-like, Catalogue or sequence of path-like and CatalogueRow
+        Files, and folders in which datasets are searched; or a :func:`catalogue`, some of its rows,
+        or its CSV, of which the listed pictures are converted. Files of a dataset count as one.
     target : path-like
         The folder of the results. Records of what they were made of are kept in ``.dask-tiled``
         beside them.
@@ -130,7 +132,9 @@ def convert_all(
     ['done already', 'done already']
     """
     begun = monotonic()
-    given = [sources] if isinstance(sources, str | os.PathLike) else [*sources]
+    given: list[Source] = (
+        [sources] if isinstance(sources, (str, os.PathLike, CatalogueRow)) else [*sources]
+    )
     folder = absolute(target)
     if is_url(folder):
         raise DatasetError("batches are converted to a local folder", path=folder)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dask_tiled.cataloguing.rows import CatalogueRow, axes_text, doubts_text, shape_text
+from dask_tiled.errors import DatasetError
 from dask_tiled.model.mark import json_value
 from dask_tiled.storing.new_files import file_path, new_file
 
@@ -41,6 +42,21 @@ def _flat(row: CatalogueRow) -> dict[str, Any]:
         "doubts": doubts_text(row),
     }
     return {name: "" if value is None else value for name, value in found.items()}
+
+
+def read_csv(path: str) -> list[tuple[str, dict[str, Any]]] | None:
+    """Return the paths and options of a catalogue in CSV; None for any other file.
+
+    Raise a DatasetError if a row has no valid options.
+    """
+    if not _is_csv(path):
+        return None
+    with open(path, encoding="utf8", newline="") as file:
+        try:
+            return [(row["path"], json.loads(row["options"])) for row in csv.DictReader(file)]
+        except (ValueError, TypeError) as error:
+            problem, expected = "the catalogue cannot be read", "paths and options as JSON"
+            raise DatasetError(problem, path=path, expected=expected, found=str(error)) from error
 
 
 def _is_csv(path: str) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,8 +27,8 @@ from dask_tiled.command_line.values import PATH
 from dask_tiled.command_line.verify import placed, show_compared
 
 if TYPE_CHECKING:
+    from dask_tiled.batch.records import ConversionRecord
     from dask_tiled.opened.tiled_array import TiledArray
-    from dask_tiled.opening.datasets import Datasets
 
 OF_ONE = ("dataset", "dimension_names", "disc", "follow", "maps")
 """Options that apply to one dataset."""
@@ -103,16 +104,12 @@ def convert(
         raise click.UsageError(text, ctx)
     from dask_tiled.converting import convert as export
 
-    goes_on = export.suffix_of(target) == export.ZARR
     export.check_options(target, asked.keys() - OF_A_RUN)
     if every:
         export.check_several(target)
-        now: Any = opened_all(files, options)
-        _convert_all(now, target, asked, goes_on=goes_on)
-        places = placed(target, now)
-    else:
-        now = _convert_one(files, target, asked, options, goes_on=goes_on)
-        places = {target: now}
+    told = {**_given(ctx, options), **asked, "all": every}
+    now = (_convert_all if every else _convert_one)(files, target, asked, options, told)
+    places = placed(target, now) if every else {target: now}
     for place, one in places.items():
         if one.description is not None and (lacking := one.description.lacking()):
             click.echo(f"{place}: not complete: {lacking}")
@@ -121,6 +118,50 @@ def convert(
         show_compared(places)
     for place, one in places.items():
         check_complete(place, one.description, options["doubts"])
+
+
+def _record_of(
+    looked: Iterable[str], held: Iterable[str], told: Mapping[str, Any], target: str
+) -> ConversionRecord | None:
+    """Return the record of a conversion from files to a path; None for folders and URLs.
+
+    Parameters
+    ----------
+    looked : iterable of str
+        Files that were looked at.
+    held : iterable of str
+        Files that hold the pixels, or lead to them.
+    """
+    from dask_tiled.batch.records import ConversionRecord, stamps_of
+    from dask_tiled.cataloguing.walking import Stamp
+    from dask_tiled.files.paths import absolute
+    from dask_tiled.storing.folders import local_path
+
+    path, first = local_path(target), [*map(absolute, held)]
+    paths = sorted({*first, *filter(os.path.isfile, map(absolute, looked))})
+    if path is None or told.get("follow") or not first or not all(map(os.path.isfile, paths)):
+        return None
+    kept = {name: x for name, x in told.items() if name not in {*OF_A_RUN, "resume", "doubts"}}
+    return ConversionRecord.of(first[0], stamps_of(paths, Stamp(0, 0)), kept, path)
+
+
+def _is_done(record: ConversionRecord | None, target: str, asked: Mapping[str, Any]) -> bool:
+    """Return whether a conversion is done, and print it."""
+    if record is None or asked.get("overwrite") or not record.is_done(os.path.abspath(target)):
+        return False
+    click.echo(f"{target}: done already")
+    return True
+
+
+@contextmanager
+def _recorded(record: ConversionRecord | None, target: str) -> Iterator[None]:
+    """Say after an interruption whether the same command resumes; keep a record."""
+    from dask_tiled.converting import convert as export
+
+    goes_on = export.suffix_of(target) == export.ZARR
+    kept = nullcontext() if record is None else record.kept(os.path.abspath(target))
+    with _interruptible(goes_on=goes_on), kept:
+        yield
 
 
 def _given(ctx: click.Context, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,14 +189,19 @@ def _convert_one(
     target: str,
     asked: dict[str, Any],
     options: Mapping[str, Any],
-    *,
-    goes_on: bool,
+    told: Mapping[str, Any],
 ) -> Any:
-    """Convert one dataset; return it."""
+    """Convert one dataset unless it is done; return it."""
     from dask_tiled.converting import convert as export
+    from dask_tiled.files.paths import noting_looked
 
     follow = asked.get("follow", False)
-    arr = opened(files, {**options, "follow": follow})
+    with noting_looked() as looked:
+        arr: Any = opened(files, {**options, "follow": follow})
+    held = [file.path for file in arr.description.files] if arr.description else []
+    record = _record_of(looked, held, told, target)
+    if _is_done(record, target, asked):
+        return arr
     if options["dataset"] is None and (more := _others(arr)):
         click.echo(f"{files[0]}: {more}")
     begun = time.perf_counter()
@@ -165,10 +211,10 @@ def _convert_one(
         found = maps_of(arr, asked.pop("maps", ()), asked.pop("disc", None))
         asked["with_results"] = found.results
         click.echo(found.disc, nl=bool(found.disc))
-    with _interruptible(goes_on=goes_on):
+    with _recorded(record, target):
         export.convert(arr, target, **asked)
     seconds = time.perf_counter() - begun
-    now: Any = arr.refresh() if follow else arr
+    now = arr.refresh() if follow else arr
     click.echo(_told(target, now.nbytes, "pixels", seconds))
     return now
 
@@ -203,14 +249,28 @@ def _others(arr: TiledArray) -> str:
     return f"dataset {place} of {len(names)}, {names[meant]!r}; pass --all to convert each"
 
 
-def _convert_all(datasets: Datasets, target: str, asked: dict[str, Any], *, goes_on: bool) -> None:
-    """Convert datasets to one group."""
+def _convert_all(
+    files: Sequence[str],
+    target: str,
+    asked: dict[str, Any],
+    options: Mapping[str, Any],
+    told: Mapping[str, Any],
+) -> Any:
+    """Convert all datasets to one group unless they are done; return them."""
     from dask_tiled.converting import convert as export
+    from dask_tiled.files.paths import noting_looked
 
+    with noting_looked() as looked:
+        datasets = opened_all(files, {**options})
+    path = datasets.path
+    record = _record_of(looked, [path] if isinstance(path, str) else path, told, target)
+    if _is_done(record, target, asked):
+        return datasets
     begun = time.perf_counter()
-    with _interruptible(goes_on=goes_on):
+    with _recorded(record, target):
         export.convert(datasets, target, **asked)
     seconds = time.perf_counter() - begun
     nbytes = sum(arr.nbytes for arr in datasets.values())
     what = f"pixels of {len(datasets)} datasets" if len(datasets) > 1 else "pixels"
     click.echo(_told(target, nbytes, what, seconds))
+    return datasets

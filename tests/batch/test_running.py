@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from itertools import count
 from multiprocessing import Pipe
 from pathlib import Path
@@ -370,6 +371,48 @@ def wait_for(condition, process):
         time.sleep(0.01)
 
 
+@pytest.mark.usefixtures("here")
+def test_catalogues_are_sources():
+    """As a value, as some of its rows, and as CSV, of which only the listed pictures are made."""
+    Path("in").mkdir()
+    pictures = {"map": np.ones((4, 6), "float32")}
+    write_dm("in/two.dm4", np.ones((8, 8), "uint16"), name="survey", more=pictures)
+    save("in/a.npy")
+    found = dask_tiled.catalogue("in")
+    assert {*states(found, "out")} == {"a.zarr", "two-survey.zarr", "two-map.zarr"}
+    chosen = [row for row in found if row.picture == "map"]
+    assert states(chosen, "some") == {"../some/two-map.zarr": "done"}
+    found.to_csv("found.csv")
+    assert states("found.csv", "out").keys() == {"a.zarr", "two-survey.zarr", "two-map.zarr"}
+    lines = Path("found.csv").read_text("utf8").splitlines(keepends=True)
+    Path("less.csv").write_text("".join(x for x in lines if "survey" not in x), "utf8")
+    again = states("less.csv", "out")
+    assert again == {"a.zarr": "done already", "two-map.zarr": "done already"}
+    Path("damaged.csv").write_text("path,picture,options\nin/a.npy,,{\n", "utf8")
+    with pytest.raises(DatasetError, match="the catalogue cannot be read"):
+        states("damaged.csv", "out")
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("target", ["a.zarr", "a.npy", "a.ome.tif"])
+def test_a_repeated_conversion_of_one_file_is_done_already(target):
+    """With status 0; one with other options, or of a changed file, is refused as before."""
+    save("in/a.npy")
+    save("in/b.npy", FRAMES + 1)
+    command("in/a.npy", target, "--no-progress")
+    assert command("in/a.npy", target, "--no-progress").stdout == f"{target}: done already\n"
+    verified = command("in/a.npy", target, "--verify", "--no-progress").stdout
+    assert "equal to the file, bit for bit" in verified
+    assert "exists" in command("in/b.npy", target, code=2).stderr
+    assert "exists" in command("in/a.npy", target, "--axis", "y=1 nm", code=2).stderr
+    command("in/a.npy", target, "--overwrite", "--no-progress")
+    save("in/a.npy", FRAMES + 1)
+    os.utime("in/a.npy", ns=(1, 1))
+    assert "exists" in command("in/a.npy", target, code=2).stderr
+    command("in/a.npy", target, "--overwrite", "--no-progress")
+    assert dask_tiled.open_dataset(target).sum().compute() == (FRAMES + 1).sum()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["SIGKILL", "SIGTERM", "SIGINT"])
 def test_killed_batches_go_on(tmp_path, kind):
@@ -380,16 +423,17 @@ def test_killed_batches_go_on(tmp_path, kind):
     out = tmp_path / "out"
     words = ["convert", str(tmp_path), f"{out}/", "--jobs=2", f"--report={tmp_path}/r.csv"]
     words += ["--chunks=1,64,64", "--compressor=zstd:9"]
-    batch = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "dask_tiled", *words],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-    )
-    wait_for(lambda: any(out.glob("*.zarr")) and any(out.glob("*.part")), batch)
-    batch.send_signal(signal.Signals[kind])
-    _, stderr = batch.communicate()
+        # Shells make background processes, such as these tests, ignore SIGINT.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    ) as batch:
+        wait_for(lambda: any(out.glob("*.zarr")) and any(out.glob("*.part")), batch)
+        batch.send_signal(signal.Signals[kind])
+        _, stderr = batch.communicate()
     codes = {"SIGKILL": -9, "SIGTERM": 143, "SIGINT": 130}
     assert batch.returncode == codes[kind]
     if kind != "SIGKILL":
