@@ -142,17 +142,14 @@ def _stopped(task: ConversionTask) -> ConversionRow:
     record = read_record(target)
     if record is None or not record.is_moved(target):
         return ConversionRow.of(task.planned, STOPPED)
-    record = record.complete(target)
-    record.write(target)
-    return _row(task, FINISHED, record)
+    return _row(task, FINISHED, record.finish(target))
 
 
 def _done_already(task: ConversionTask, record: ConversionRecord) -> ConversionRow:
     """Return the outcome for a target that is complete; compare it, if it was not compared yet."""
     target = task.planned.target
     if record.nbytes is None:  # the batch ended between the move and the note
-        record = record.complete(target)
-        record.write(target)
+        record = record.finish(target)
     if task.verify and not record.verified:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the conversion has told of them

@@ -18,6 +18,7 @@ from dask_tiled.cataloguing.walking import Stamp
 from dask_tiled.converting.convert import stored_bytes
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.mark import json_value
+from dask_tiled.storing.claims import claimed
 from dask_tiled.storing.disk import writing_to
 
 FOLDER = ".dask-tiled"
@@ -56,6 +57,14 @@ class ConversionRecord(NamedTuple):
     def complete(self, target: str) -> ConversionRecord:
         """Return the record of the complete target."""
         return self._replace(nbytes=stored_bytes(target))
+
+    def finish(self, target: str) -> ConversionRecord:
+        """Write and return the record of a target whose conversion was stopped after the move."""
+        with suppress(DatasetError), claimed(target):
+            pass  # what the export has left is removed
+        record = self.complete(target)
+        record.write(target)
+        return record
 
     def is_moved(self, target: str) -> bool:
         """Return whether a target was moved to its place since the conversion began."""
@@ -101,7 +110,7 @@ class ConversionRecord(NamedTuple):
         """Return whether a target was made of these files with these options."""
         state, _, there = self.state_at(target)
         if state == DONE and there.nbytes is None:
-            there.complete(target).write(target)
+            there.finish(target)
         return state == DONE
 
     @contextmanager
@@ -120,7 +129,7 @@ class ConversionRecord(NamedTuple):
         """Write the record of a target, at once or not at all."""
         path = _path_of(target)
         part = f"{path}.{uuid.uuid4().hex}"
-        with writing_to(path):
+        with writing_to(target):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             try:
                 with open(part, "w", encoding="utf8") as file:

@@ -132,9 +132,8 @@ def convert_all(
     ['done already', 'done already']
     """
     begun = monotonic()
-    given: list[Source] = (
-        [sources] if isinstance(sources, (str, os.PathLike, CatalogueRow)) else [*sources]
-    )
+    one = (str, os.PathLike, CatalogueRow)
+    given: list[Source] = [sources] if isinstance(sources, one) else [*sources]
     folder = absolute(target)
     if is_url(folder):
         raise DatasetError("batches are converted to a local folder", path=folder)
