@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,7 +15,6 @@ from dask_tiled.batch.records import (
     DONE,
     UNKNOWN,
     ConversionRecord,
-    read_record,
     stamps_of,
 )
 from dask_tiled.converting.convert import convert, stored_bytes, verify_file
@@ -111,12 +111,18 @@ def convert_one(task: ConversionTask) -> ConversionRow:
     return found._replace(seconds=time.perf_counter() - begun)
 
 
-def _converted(task: ConversionTask) -> ConversionRow:
+def _asked(task: ConversionTask) -> ConversionRecord:
+    """Return the record of a conversion that begins now."""
     planned = task.planned
-    target, stamps = planned.target, stamps_of(planned.files, planned.stamp)
     told = {**task.opening, **planned.options, **task.options, "together": task.together}
     told = {name: value for name, value in told.items() if name not in OF_A_RUN}
-    asked = ConversionRecord.of(planned.source, stamps, told, target)
+    stamps = stamps_of(planned.files, planned.stamp)
+    return ConversionRecord.of(planned.source, stamps, told, planned.target)
+
+
+def _converted(task: ConversionTask) -> ConversionRow:
+    planned, asked = task.planned, _asked(task)
+    target = planned.target
     state, reason, record = asked.state_at(target)
     if state == CHANGED and not (task.update or task.overwrite):
         return ConversionRow.of(planned, DIFFERS, reason)
@@ -139,10 +145,11 @@ def _converted(task: ConversionTask) -> ConversionRow:
 def _stopped(task: ConversionTask) -> ConversionRow:
     """Return the outcome of an interrupted conversion, which may just have become complete."""
     target = task.planned.target
-    record = read_record(target)
-    if record is None or not record.is_moved(target):
-        return ConversionRow.of(task.planned, STOPPED)
-    return _row(task, FINISHED, record.finish(target))
+    with suppress(OSError, DatasetError):
+        state, _, record = _asked(task).state_at(target)
+        if state == DONE:
+            return _row(task, FINISHED, record if record.nbytes else record.finish(target))
+    return ConversionRow.of(task.planned, STOPPED)
 
 
 def _done_already(task: ConversionTask, record: ConversionRecord) -> ConversionRow:
