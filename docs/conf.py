@@ -55,6 +55,8 @@ numpydoc_validation_checks = {"GL01", "GL06", "GL08", "PR02", "PR03", "YD01"}
 # Members and pictures on the pages of public names, by name; used in the autosummary templates.
 MEMBERS = {
     "Axis": "calibrated",
+    "Catalogue": "summary, to_csv, to_html, to_json, to_pandas",
+    "CatalogueRow": "code, open",
     "Corrections": "check, dtype",
     "Description": "of, shape, nav_shape, sig_shape, dims, dtype, units, nbytes, files, missing, "
     "complete, doubts, calibrations, with_scan, with_frames, with_facts, shifted",
