@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from dask_tiled.cataloguing.headers import FileHeader
+from dask_tiled.cataloguing.headers import FileHeader, stem
 from dask_tiled.formats.tools.files import natural_key
 
 
@@ -15,7 +15,8 @@ class Belongings:
     A file whose pixels are those of files of another dataset is a part of it: a file of a series,
     of a master file or of an OME set. Of files that show the same pixels, such as a header and its
     data, the one that leads to most of the others is opened; else the one that holds the pixels.
-    A file that is no dataset belongs to the first one for which it was looked at.
+    A file that is no dataset belongs to the first one for which it was looked at. Damaged files of
+    the same stem, such as a header and its data, are one dataset, by the file at fault.
 
     Parameters
     ----------
@@ -47,9 +48,7 @@ class Belongings:
                     self._add(first.path, path)
             for one in alike:
                 self._add(owner or first.path, one.path)
-        for one in left:
-            if one.problem:
-                self._add(self._owner.get(one.path, one.path), one.path)
+        self._add_damaged([one for one in left if one.problem])
         self._add_looked(left)
         self.others = sum(one.path not in self._owner for one in left)
 
@@ -57,6 +56,14 @@ class Belongings:
         if path not in self._owner:
             self._owner[path] = owner
             self.datasets.setdefault(owner, []).append(path)
+
+    def _add_damaged(self, damaged: Sequence[FileHeader]) -> None:
+        at_fault = {one.path for one in damaged if one.fault in {"", one.path}}
+        for one in damaged:
+            is_shared = one.fault in at_fault and stem(one.fault) == stem(one.path)
+            first = one.fault if is_shared else one.path
+            self._add(first, first)
+            self._add(self._owner[first], one.path)
 
     def _add_looked(self, left: Iterable[FileHeader]) -> None:
         """Add the files that are no datasets to those that need them."""

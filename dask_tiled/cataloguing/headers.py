@@ -73,6 +73,8 @@ class FileHeader(NamedTuple):
     looked: frozenset[str] = frozenset()
     """All files that were looked at."""
     problem: str = ""
+    fault: str = ""
+    """The file in which the problem lies; empty if unknown."""
     is_lasting: bool = True
     """Whether the result is the same as long as no file changes."""
 
@@ -80,6 +82,11 @@ class FileHeader(NamedTuple):
     def is_dataset(self) -> bool:
         """Whether the path is a dataset, perhaps a damaged one."""
         return bool(self.pictures or self.problem)
+
+
+def stem(path: str) -> str:
+    """Return a file's name without suffixes; files of one dataset may share it."""
+    return os.path.basename(path).partition(".")[0]
 
 
 def prepared() -> int:
@@ -104,6 +111,8 @@ def read_header(path: str, *, alone: bool = False) -> FileHeader:
         except Exception as error:  # noqa: BLE001 - a plug-in or a library may raise any error
             problem, is_lasting = _problem(path, error), isinstance(error, DatasetError)
             told: dict[str, Any] = {"problem": problem, "is_lasting": is_lasting}
+            if problem:
+                told["fault"] = _fault(error)
             return FileHeader(path, looked=frozenset(looked if problem else ()), **told)
     pictures = tuple(picture for picture, _ in described)
     descs = [] if os.path.isdir(path) else [desc for _, desc in described if desc is not None]
@@ -185,6 +194,12 @@ def _problem(path: str, error: Exception) -> str:
         return _without_path(path, error)
     is_none = isinstance(error, UnknownFormatError) or not _is_recognised(path)
     return "" if is_none else _without_path(path, error)
+
+
+def _fault(error: Exception) -> str:
+    """Return the file that an error names; empty if it names none."""
+    found = error.path if isinstance(error, DatasetError) else getattr(error, "filename", None)
+    return found if isinstance(found, str) else ""
 
 
 def _is_recognised(path: str) -> bool:

@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 from importlib.metadata import version
 from typing import Any
 
-from dask_tiled.cataloguing.headers import FileHeader, PictureHeader
+from dask_tiled.cataloguing.headers import FileHeader, PictureHeader, stem
 from dask_tiled.cataloguing.walking import FolderFiles, Stamp
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.registry import formats
@@ -104,8 +104,8 @@ class HeaderStore:
             ):
                 found[path] = _header_from(path, json.loads(row[1]))
         seen = set(found).union(*(one.files | one.looked for one in found.values()))
-        new = {_stem(path) for path in folder.stamps.keys() - seen}
-        return {path: one for path, one in found.items() if _stem(path) not in new}
+        new = {stem(path) for path in folder.stamps.keys() - seen}
+        return {path: one for path, one in found.items() if stem(path) not in new}
 
     def keep(self, folder: FolderFiles, headers: Iterable[FileHeader]) -> None:
         """Store headers of the files of a folder."""
@@ -151,10 +151,6 @@ def _looked_up(stamps: Mapping[str, Stamp]) -> Callable[[str], Stamp | None]:
         return Stamp(found.st_size, found.st_mtime_ns)
 
     return stamp_of
-
-
-def _stem(path: str) -> str:
-    return os.path.basename(path).partition(".")[0]
 
 
 def _as_json(header: FileHeader) -> dict[str, Any]:

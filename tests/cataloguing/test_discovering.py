@@ -162,6 +162,27 @@ def test_damage_is_told_and_other_files_are_counted(tmp_path):
     assert search.others >= 4
 
 
+@pytest.mark.parametrize("nbytes", [0, 100, 300, 384, 500])
+@pytest.mark.usefixtures("here")
+def test_a_damaged_file_and_its_header_are_one_dataset(tmp_path, nbytes):
+    """It is the damaged file, with one problem; others of the same stem stay datasets."""
+    os.truncate(write_mib(tmp_path / "bad.mib", FRAMES), nbytes)
+    np.save(tmp_path / "bad.npy", FRAMES)
+    (tmp_path / "bad.mrc").touch()
+    write_mib(tmp_path / "good.mib", FRAMES)
+    search = Discovery(tmp_path)
+    files = {os.path.basename(one.path): [*map(os.path.basename, one.files)] for one in search}
+    assert files == {
+        "bad.mib": ["bad.mib", "bad.hdr"],
+        "bad.mrc": ["bad.mrc"],
+        "bad.npy": ["bad.npy"],
+        "good.mib": ["good.mib", "good.hdr"],
+    }
+    problems = {os.path.basename(one.path): one.problem for one in search}
+    assert [name for name, problem in problems.items() if problem] == ["bad.mib", "bad.mrc"]
+    assert search.others == 0
+
+
 @pytest.mark.slow
 def test_files_that_end_or_delay_their_reader(tmp_path):
     """They are listed with a problem, and all other files are read."""
@@ -214,11 +235,20 @@ def test_without_permission(tmp_path):
     (tmp_path / "closed").mkdir(0o000)
     secret = write_mrc(tmp_path / "secret.mrc", FRAMES)
     secret.chmod(0)
+    for name in ("data.mib", "header.mib"):
+        write_mib(tmp_path / name, FRAMES)
+    (tmp_path / "data.mib").chmod(0)
+    (tmp_path / "header.hdr").chmod(0)
     with unprivileged():
         search = Discovery(tmp_path)
-        told = {os.path.basename(one.path): one.problem for one in search}
+        told = {os.path.basename(one.path): (one.problem, len(one.files)) for one in search}
     (tmp_path / "closed").chmod(0o700)
-    assert told == {"a.mrc": "", "secret.mrc": "Permission denied"}
+    assert told == {
+        "a.mrc": ("", 1),
+        "secret.mrc": ("Permission denied", 1),
+        "data.mib": ("Permission denied", 2),
+        "header.hdr": ("Permission denied", 2),
+    }
     assert search.problems == {str(tmp_path / "closed"): "Permission denied"}
 
 
