@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from string import Formatter
 from typing import Any, NamedTuple
 
@@ -142,23 +143,25 @@ class ConversionPlan:
 
 
 def part_of(
-    conversions: Iterable[PlannedConversion], number: int, count: int
+    conversions: Iterable[PlannedConversion], folder: str, number: int, count: int
 ) -> list[PlannedConversion]:
-    """Return one of ``count`` parts with about equal bytes: the same on all machines.
+    """Return one of ``count`` parts, by a hash of the path of each target below a folder.
 
-    The largest conversions are dealt first, each to the part with the least bytes.
+    A conversion is in the same part on all machines, whatever other files are there. Without a
+    target, it is in every part: not all machines may see its problem.
     """
     check_whole("the number of parts", count, least=1)
     check_whole("part", number, least=1, most=count)
-    given = [*conversions]
-    totals, mine = [0] * count, set[int]()
-    order = sorted(range(len(given)), key=lambda k: (-given[k].nbytes, given[k].target))
-    for k in order:
-        least = totals.index(min(totals))
-        totals[least] += max(1, given[k].nbytes)
-        if least == number - 1:
-            mine.add(k)
-    return [given[k] for k in sorted(mine)]
+    return [
+        one
+        for one in conversions
+        if not one.target or _hash(os.path.relpath(one.target, folder)) % count == number - 1
+    ]
+
+
+def _hash(path: str) -> int:
+    text = os.fsencode(path.replace(os.sep, "/"))
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
 
 
 def _chosen(

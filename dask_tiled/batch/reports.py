@@ -45,18 +45,25 @@ KINDS = {
 }
 
 
-def report_writer(target: str | os.PathLike[str] | None) -> Callable[[Rows], None]:
+def report_writer(
+    target: str | os.PathLike[str] | None, part: tuple[int, int] | None
+) -> Callable[[Rows], None]:
     """Return a function that writes a report to a path; None: to none.
+
+    The report of a part has the part in its name, such as ``report-3-of-16.csv``.
 
     Raise a DatasetError if the suffix is unknown.
     """
     if target is None:
         return lambda _: None
     path = file_path(target)
-    suffix = os.path.splitext(path)[1].lower()
+    stem, end = os.path.splitext(path)
+    suffix = end.lower()
     if suffix not in KINDS:
         problem, expected = "unknown suffix of a report", " or ".join(KINDS)
         raise DatasetError(problem, path=path, expected=expected, found=suffix or None)
+    if part is not None:
+        path = f"{stem}-{part[0]}-of-{part[1]}{end}"
     return partial(_write, path, KINDS[suffix])
 
 

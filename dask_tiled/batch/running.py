@@ -16,7 +16,7 @@ from dask_tiled.batch.records import check_folder
 from dask_tiled.batch.reports import report_writer
 from dask_tiled.cataloguing.rows import CatalogueRow
 from dask_tiled.converting.convert import check_options
-from dask_tiled.errors import DatasetError, check_seconds, check_whole
+from dask_tiled.errors import DatasetError, check_seconds, check_whole, warn
 from dask_tiled.files.paths import absolute, is_url
 from dask_tiled.tiling.machine import processors
 
@@ -81,8 +81,9 @@ def convert_all(
         Number of conversions at a time, each in its own process; by default one a processor. They
         share the threads: each conversion has the number of processors divided by ``jobs``.
     part : (int, int), optional
-        Convert a part of the pictures, such as (3, 16): the third of 16 parts of about equal bytes.
-        The parts are the same on all machines that see the same files.
+        Convert a part of the pictures, such as (3, 16): the third of 16. A hash of the path of
+        each result below ``target`` selects its part, on all machines, also while files are added.
+        Of many files, the parts have about equal numbers and bytes; of few, they may not.
     deadline : float, optional
         Seconds after which conversions are stopped. To zarr, the same call resumes them.
     update : bool
@@ -92,7 +93,9 @@ def convert_all(
     verify : bool
         Compare each result with its source, bit by bit, unless it was compared before.
     report : path-like, optional
-        Write the outcomes to a ``.csv`` or ``.json`` file, at the end and after interruptions.
+        Write the outcomes to a ``.csv`` or ``.json`` file, before the first conversion, at the end
+        and after interruptions. With ``part``, the name of the file has it, too:
+        ``report-3-of-16.csv``. If the report cannot be written at the end, that is a warning.
     opening : mapping, optional
         Options of :func:`open_dataset` for all sources.
     told : callable, optional
@@ -113,7 +116,7 @@ def convert_all(
     ------
     DatasetError
         Two sources have the same target, an option is invalid, or the report cannot be written.
-        Nothing was converted; of the report, also at the end.
+        Nothing was converted.
     FileNotFoundError
         A given path does not exist.
 
@@ -155,8 +158,8 @@ def convert_all(
         always=bool(opened.keys() - {"doubts"}),
     )
     check_options(f"all{suffix}", options)
-    write_report = report_writer(report)
-    planned = plan.conversions if part is None else part_of(plan.conversions, *part)
+    write_report = report_writer(report, part)
+    planned = plan.conversions if part is None else part_of(plan.conversions, folder, *part)
     how = opened, options, together, update, overwrite, verify
     run = BatchRun([ConversionTask(one, *how) for one in planned], jobs, end)
     write_report(run.rows)
@@ -168,7 +171,10 @@ def convert_all(
         for row in run.stop():
             if told is not None:
                 told(row, run.progress)
-        write_report(run.rows)
+        try:
+            write_report(run.rows)
+        except DatasetError as error:  # the outcomes are worth more than the report
+            warn(f"the report is not complete: {error}")
     return run.rows
 
 

@@ -124,11 +124,16 @@ BATCH = (
         ["--part"],
         type=PART,
         metavar="N/COUNT",
-        help="Convert a part of about equal bytes, such as 3/16: for an array of batch jobs.",
+        help="Convert a part of the files, such as 3/16: for an array of batch jobs.",
     ),
     click.Option(
         ["--deadline"], type=DURATION, help="Stop after a time such as 3h55m, to be resumed."
     ),
     click.Option(["--update"], is_flag=True, help="Convert changed sources again."),
-    click.Option(["--report"], type=PATH, metavar="FILE", help="Table of outcomes: .csv or .json."),
+    click.Option(
+        ["--report"],
+        type=PATH,
+        metavar="FILE",
+        help="Table of outcomes, .csv or .json; of a part, its name has the part.",
+    ),
 )

@@ -289,18 +289,56 @@ def test_a_deadline_ends_the_batch(monkeypatch):
         assert [row["state"] for row in csv.DictReader(file)] == told
 
 
-@given(st.lists(st.integers(0, 1 << 40), max_size=40), st.integers(1, 9))
-def test_parts_are_a_partition(sizes, parts):
-    """Of about equal bytes: they differ by at most the largest conversion."""
-    given_ = [PlannedConversion(f"{k}", f"{k}.zarr", nbytes=n) for k, n in enumerate(sizes)]
-    dealt = [part_of(given_, k + 1, parts) for k in range(parts)]
-    assert sorted(one.source for some in dealt for one in some) == sorted(
-        one.source for one in given_
-    )
-    totals = [sum(max(1, one.nbytes) for one in some) for some in dealt]
-    assert max(totals) - min(totals) <= max([1, *sizes])
-    shuffled = part_of(given_[::-1], 1, parts)
-    assert {one.source for one in shuffled} == {one.source for one in dealt[0]}
+@given(st.sets(st.integers(0, 9999), max_size=40), st.integers(0, 9999), st.integers(1, 9))
+def test_parts_are_a_partition(numbers, later, parts):
+    """A file that is added changes no other file's part."""
+
+    def dealt(some, folder="/out"):
+        planned = [PlannedConversion(f"{k}", f"{folder}/x/{k}.zarr") for k in sorted(some)]
+        parts_ = [part_of(planned, folder, k + 1, parts) for k in range(parts)]
+        return [{int(one.source) for one in part} for part in parts_]
+
+    before, after = dealt(numbers), dealt(numbers | {later}, "/elsewhere/out")
+    assert sum(map(len, before)) == len(numbers)
+    assert set().union(*before) == numbers
+    assert [part - {later} for part in after] == [part - {later} for part in before]
+
+
+def test_parts_of_many_files_are_about_equal():
+    planned = [PlannedConversion(f"{k}", f"/out/scan_{k:05}.zarr") for k in range(4096)]
+    counts = [len(part_of(planned, "/out", k + 1, 16)) for k in range(16)]
+    assert max(abs(n - 256) for n in counts) < 5 * 256**0.5
+    lost = PlannedConversion("/night/locked", "", problem="Permission denied")
+    assert [part_of([lost], "/out", k + 1, 2) for k in range(2)] == [[lost], [lost]]
+
+
+@pytest.mark.usefixtures("here")
+def test_parts_have_reports_of_their_own():
+    for name in "abcdefgh":
+        save(f"in/{name}.npy")
+    made = []
+    for k in (1, 2):
+        states("in", "out", part=(k, 2), report="report.csv")
+        with open(f"report-{k}-of-2.csv", encoding="utf8", newline="") as file:
+            made += [(Path(row["source"]).stem, row["state"]) for row in csv.DictReader(file)]
+    assert sorted(made) == [(name, "done") for name in "abcdefgh"]
+    assert not os.path.exists("report.csv")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_report_that_cannot_be_written_at_the_end_is_a_warning():
+    """The outcomes are returned, and the exit code is that of the batch."""
+    save("in/a.npy")
+    Path("in/bad.npy").write_bytes(b"\x93NUMPY junk")
+    Path("reports").mkdir()
+
+    def told(*_):
+        shutil.rmtree("reports", ignore_errors=True)
+        Path("reports").touch()
+
+    with pytest.warns(UserWarning, match=r"the report is not complete: .*report\.csv"):
+        found = states("in", "out", report="reports/report.csv", told=told)
+    assert found == {"a.zarr": "done", "bad.zarr": "failed"}
 
 
 def test_progress_as_text():
@@ -475,7 +513,7 @@ def test_the_script_for_slurm(tmp_path):
         subprocess.run(
             [shutil.which("bash"), "night.sh"], cwd=tmp_path, env=environment, check=True
         )
-        with open(tmp_path / f"report_{job}.csv", encoding="utf8", newline="") as file:
+        with open(tmp_path / f"report-{job}-of-2.csv", encoding="utf8", newline="") as file:
             made += [(Path(row["target"]).name, row["state"]) for row in csv.DictReader(file)]
     assert sorted(made) == [(f"{k}.zarr", "done") for k in range(4)]
 
