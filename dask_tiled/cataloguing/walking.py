@@ -34,14 +34,15 @@ class FolderFiles(NamedTuple):
     folder: str
     stamps: dict[str, Stamp]
     others: int = 0
-    """Number of files whose names do not match the pattern."""
+    """Number of files whose names do not match the pattern, and of pipes, sockets and devices."""
 
 
 class FolderWalk:
     """The folders below some paths, each before the folders in it.
 
-    Links to files and folders below the paths are skipped: these are listed by themselves. No
-    folder is listed twice, whatever links lead to it. Names that begin with a dot are skipped.
+    Links to files and folders that are listed by themselves are skipped; others are followed, such
+    as links into hidden folders. No folder is listed twice, whatever links lead to it. Names that
+    begin with a dot are skipped.
 
     Parameters
     ----------
@@ -69,7 +70,6 @@ class FolderWalk:
             raise DatasetError("URLs are not catalogued", path=path, hint=hint)
         self._patterns = None if pattern is None else _listed(pattern)
         self._recursive, self._report = recursive, report
-        self._roots = [os.path.join(os.path.realpath(path), "") for path in self._paths]
 
     def __iter__(self) -> Iterator[FolderFiles]:
         """List the folders, in natural order.
@@ -80,11 +80,14 @@ class FolderWalk:
             A given path does not exist.
         """
         self._seen = set[tuple[int, int]]()
+        self._roots = [os.path.join(os.path.realpath(path), "") for path in self._paths]
         given: dict[str, dict[str, Stamp]] = {}
         for path in self._paths:
             found = os.stat(path)
             if stat.S_ISDIR(found.st_mode):
                 yield from self._below(path)
+            elif not stat.S_ISREG(found.st_mode):
+                self._report(path, "it is a pipe, socket or device")
             else:
                 given.setdefault(os.path.dirname(path), {})[path] = _stamp(found)
         yield from (FolderFiles(folder, stamps) for folder, stamps in given.items())
@@ -98,16 +101,17 @@ class FolderWalk:
                 if (found.st_dev, found.st_ino) in self._seen:
                     continue
                 self._seen.add((found.st_dev, found.st_ino))
-                folders, files, is_dataset = self._split(folder)
+                folders, files, others, is_dataset = self._split(folder)
             except OSError as error:
                 self._report(folder, error.strerror or str(error))
                 continue
             if is_dataset:
                 yield FolderFiles(folder, {folder: self._whole(folder)})
                 continue
-            if files:
-                kept = {path: one for path, one in files.items() if self._matches(path)}
-                yield FolderFiles(folder, kept, len(files) - len(kept))
+            kept = {path: one for path, one in files.items() if self._matches(path)}
+            others += len(files) - len(kept)
+            if kept or others:
+                yield FolderFiles(folder, kept, others)
             if self._recursive:
                 waiting += sorted(folders, key=natural_key, reverse=True)
 
@@ -116,32 +120,69 @@ class FolderWalk:
         patterns = self._patterns
         return patterns is None or any(fnmatch.fnmatchcase(name, one) for one in patterns)
 
-    def _split(self, folder: str) -> tuple[list[str], dict[str, Stamp], bool]:
-        """Return the folders in a folder, the stamps of its files, and whether it is a dataset."""
-        folders, files = list[str](), dict[str, Stamp]()
+    def _split(self, folder: str) -> tuple[list[str], dict[str, Stamp], int, bool]:
+        """Return folders, stamps of files and the number of others, and whether it is a dataset."""
+        folders, files, others = list[str](), dict[str, Stamp](), 0
+        links = list[os.DirEntry[str]]()
         for entry in _entries(folder):
             if entry.name in OF_DATASET:
-                return [], {}, True
-            if entry.name.startswith(".") or (entry.is_symlink() and self._is_known(entry.path)):
+                return [], {}, 0, True
+            if entry.name.startswith("."):
                 continue
             try:
-                if entry.is_dir():
+                if entry.is_symlink():
+                    links.append(entry)
+                elif entry.is_dir():
                     folders.append(entry.path)
                 elif entry.is_file():
                     files[entry.path] = _stamp(entry.stat())
-                elif entry.is_symlink():
-                    self._report(entry.path, "the link leads nowhere")
-            except FileNotFoundError:
-                continue  # removed meanwhile
+                else:
+                    others += 1
             except OSError as error:
-                self._report(entry.path, error.strerror or str(error))
-        return folders, files, False
+                self._report_lost(entry.path, error)
+        for path, stamp in self._follow(links):
+            if stamp is None:
+                folders.append(path)
+            else:
+                files[path] = stamp
+        return folders, files, others, False
 
-    def _is_known(self, path: str) -> bool:
-        """Return whether a link leads to something below the paths."""
-        target = os.path.realpath(path)
-        below = os.path.join(target, "").startswith(tuple(self._roots))
-        return below and os.path.exists(target)
+    def _follow(self, links: list[os.DirEntry[str]]) -> Iterator[tuple[str, Stamp | None]]:
+        """Yield links that are not listed by themselves; folders have no stamp, and come first."""
+        for link in sorted(links, key=lambda one: not os.path.isdir(one.path)):
+            try:
+                if self._is_listed(link.path):
+                    continue
+                if link.is_dir():
+                    yield link.path, None
+                    if self._recursive:
+                        self._roots.append(os.path.join(os.path.realpath(link.path), ""))
+                elif link.is_file():
+                    yield link.path, _stamp(link.stat())
+                elif os.path.exists(link.path):
+                    self._report(link.path, "the link leads to a pipe, socket or device")
+                else:
+                    self._report(link.path, "the link leads nowhere")
+            except OSError as error:
+                self._report_lost(link.path, error)
+
+    def _report_lost(self, path: str, error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):  # removed meanwhile
+            self._report(path, error.strerror or str(error))
+
+    def _is_listed(self, link: str) -> bool:
+        """Return whether a link leads to what is listed by itself."""
+        target = os.path.realpath(link)
+        below = os.path.join(target, "")
+        is_folder, is_file = os.path.isdir(target), os.path.isfile(target)
+        for root in self._roots:
+            steps = below.removeprefix(root).split(os.sep)[:-1]
+            if not below.startswith(root) or any(step.startswith(".") for step in steps):
+                continue
+            is_reached = self._recursive or len(steps) <= is_file
+            if not steps or (is_reached and (is_folder or self._matches(target))):
+                return is_folder or is_file
+        return False
 
     def _whole(self, folder: str) -> Stamp:
         """Return the bytes of all files below a folder, and their latest change."""

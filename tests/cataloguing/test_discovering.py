@@ -228,6 +228,50 @@ def test_links_are_followed_once(tmp_path):
     assert len(search.problems) == 2
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links need a privilege")
+@pytest.mark.usefixtures("here")
+def test_links_to_what_is_not_listed_by_itself(tmp_path):
+    """In hidden folders, in folders that are not searched, of names that do not match."""
+    folder, hidden = tmp_path / "folder", tmp_path / "folder" / ".store" / "night"
+    hidden.mkdir(parents=True)
+    write_mrc(hidden / "key1", FRAMES)
+    write_mrc(hidden.parent / "key2.mrc", FRAMES)
+    (folder / "a.mrc").symlink_to(os.path.join(".store", "key2.mrc"))
+    assert found(folder)[0] == {"a.mrc": {"a.mrc"}}
+    (folder / "b.mrc").symlink_to(hidden / "key1")
+    assert sorted(found(folder)[0]) == ["a.mrc", "b.mrc"]
+    (folder / "z").symlink_to(hidden)
+    (hidden / "up").symlink_to(folder)
+    (hidden / "again").symlink_to(hidden)
+    (hidden / "c.mrc").symlink_to(hidden / "key1")
+    names, search = found(folder)
+    assert sorted(names) == ["a.mrc", "key1"]
+    assert [one.path for one in search] == [str(folder / "a.mrc"), str(folder / "z" / "key1")]
+    (folder / "sub").mkdir()
+    write_mrc(folder / "sub" / "d.mrc", FRAMES)
+    (folder / "e.mrc").symlink_to(folder / "sub" / "d.mrc")
+    assert sorted(found(folder)[0]) == ["a.mrc", "d.mrc", "key1"]
+    assert sorted(found(folder, recursive=False)[0]) == ["a.mrc", "b.mrc", "e.mrc"]
+    assert sorted(found(folder, pattern="[ef].mrc")[0]) == ["e.mrc"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="pipes of POSIX")
+@pytest.mark.usefixtures("here")
+def test_pipes_sockets_and_devices(tmp_path):
+    """They are other files, and never opened; links to them are told."""
+    write_mrc(tmp_path / "a.mrc", FRAMES)
+    (tmp_path / "only").mkdir()
+    os.mkfifo(tmp_path / "only" / "pipe.mrc")
+    (tmp_path / "zero.mrc").symlink_to("/dev/zero")
+    names, search = found(tmp_path)
+    assert ([*names], search.others) == (["a.mrc"], 1)
+    problem = "the link leads to a pipe, socket or device"
+    assert search.problems == {str(tmp_path / "zero.mrc"): problem}
+    names, search = found(tmp_path / "only" / "pipe.mrc")
+    problem = "it is a pipe, socket or device"
+    assert (names, search.problems) == ({}, {str(tmp_path / "only" / "pipe.mrc"): problem})
+
+
 @pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
 @pytest.mark.usefixtures("here")
 def test_without_permission(tmp_path):
