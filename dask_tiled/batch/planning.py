@@ -6,21 +6,18 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from string import Formatter
 from typing import Any, NamedTuple
 
+from dask_tiled.batch.naming import TargetNames, check_targets, is_below
 from dask_tiled.batch.records import read_record
 from dask_tiled.cataloguing.discovering import Discovery, FoundDataset
-from dask_tiled.cataloguing.headers import PictureHeader
 from dask_tiled.cataloguing.rows import CatalogueRow
 from dask_tiled.cataloguing.tables import read_csv
 from dask_tiled.cataloguing.walking import Stamp
-from dask_tiled.converting.convert import KINDS, OF_SEVERAL, ZARR
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.files.paths import absolute
 
 Source = str | os.PathLike[str] | CatalogueRow
-FIELDS = "stem", "folder", "picture", "number"
 _UNFINISHED = re.compile(r"\.part(?=[\\/]|$)")
 
 
@@ -69,6 +66,11 @@ class ConversionPlan:
     conversions : list of PlannedConversion
     others : int
         Number of files that are no datasets.
+
+    Raises
+    ------
+    DatasetError
+        A name is invalid, a target may not be written, or there is nothing to convert.
     """
 
     def __init__(
@@ -83,44 +85,60 @@ class ConversionPlan:
         together: bool,
         always: bool,
     ) -> None:
-        fields = _checked(name, suffix, together=together)
         given, self._chosen = _chosen(sources)
-        self._roots = sorted(filter(os.path.isdir, given), key=len, reverse=True)
-        self._target, self._suffix, self._name = target, suffix, name
-        self._is_named = bool({"picture", "number"} & fields)
-        self._always = always
+        roots = filter(os.path.isdir, given)
+        self._target, self._always = target, always
+        self._names = TargetNames(target, name, suffix, roots, together=together)
         search = Discovery(given, pattern=pattern, recursive=recursive)
         self.conversions: list[PlannedConversion] = []
-        seen = set[str]()
+        files, results = dict[str, str](), set[str]()
         for found in search:
-            seen.update(found.files)
-            if not self._is_target(found.path):
-                self.conversions += self._of(found, together=together)
-        lost = [path for path in given if path not in seen and os.path.isfile(path)]
+            if found.path in files:  # given twice
+                continue
+            if self._is_result(found.path):
+                results.add(found.path)
+                continue
+            files.update(dict.fromkeys(found.files, found.path))
+            planned = [*self._of(found, together=together)]
+            if found.path in {one.target for one in planned}:
+                results.add(found.path)
+            else:
+                self.conversions += planned
+        known = files.keys() | results
+        lost = [path for path in given if path not in known and os.path.isfile(path)]
         self.conversions += [self._of_unrecognised(path) for path in lost]
         for path, problem in search.problems.items():
             self.conversions.append(PlannedConversion(path, "", problem=problem))
         self.others = search.others - len(lost)
-        _check_targets(self.conversions)
+        if given and not self.conversions:
+            raise _nothing(given, len(results), self.others)
+        self.conversions = [self._with_valid_target(one) for one in self.conversions]
+        targets = [(one.target, one.source, _label(one)) for one in self.conversions if one.target]
+        check_targets(targets, files, self._names)
 
-    def _is_target(self, path: str) -> bool:
-        """Return whether this batch has written a dataset, or has not finished it."""
-        if not _is_below(path, self._target):
+    def _is_result(self, path: str) -> bool:
+        """Return whether a batch has written a dataset, or has not finished it."""
+        if not is_below(path, self._target):
             return False
-        return read_record(path) is not None or _UNFINISHED.search(path) is not None
+        below = os.path.relpath(path, self._target)
+        return read_record(path) is not None or _UNFINISHED.search(below) is not None
+
+    def _with_valid_target(self, one: PlannedConversion) -> PlannedConversion:
+        problem = self._names.problem(one.target) if one.target else ""
+        return one._replace(target="", problem=problem) if problem else one
 
     def _of(self, found: FoundDataset, *, together: bool) -> Iterator[PlannedConversion]:
         problem = "" if self._always else found.problem
         if together or found.problem:
             nbytes = sum(one.nbytes for one in found.pictures) or found.stamp.nbytes
             facts = found.files, found.stamp, nbytes, problem
-            yield PlannedConversion(found.path, self._place(found.path), "", {}, *facts)
+            yield PlannedConversion(found.path, self._names.target(found.path), "", {}, *facts)
             return
         several, chosen = len(found.pictures) > 1, self._chosen.get(found.path)
         for number, one in enumerate(found.pictures):
             if chosen is not None and one.options not in chosen:
                 continue
-            place = self._place(found.path, one if several else None, number)
+            place = self._names.target(found.path, one.name if several else None, number)
             name, nbytes = one.name if several else "", one.nbytes or found.stamp.nbytes
             of_one = one.options, found.files, found.stamp, nbytes, one.problem
             yield PlannedConversion(found.path, place, name, *of_one)
@@ -128,18 +146,7 @@ class ConversionPlan:
     def _of_unrecognised(self, path: str) -> PlannedConversion:
         """Return the conversion of a given file; opening it tells why it is no dataset."""
         nbytes = os.path.getsize(path)
-        return PlannedConversion(path, self._place(path), files=(path,), nbytes=nbytes)
-
-    def _place(self, path: str, picture: PictureHeader | None = None, number: int = 0) -> str:
-        root = next((one for one in self._roots if _is_below(path, one)), os.path.dirname(path))
-        shown = re.sub(r"[^\w.+-]+", "_", picture.name).strip(".") if picture else ""
-        name = self._name
-        if picture is not None and not self._is_named:
-            name += "-{picture}"
-        inner = os.path.dirname(os.path.relpath(path, root)) if path != root else ""
-        values = {"stem": _stem(path), "folder": inner, "picture": shown, "number": number}
-        place = name.format_map(values).strip("/")
-        return os.path.normpath(os.path.join(self._target, f"{place}{self._suffix}"))
+        return PlannedConversion(path, self._names.target(path), files=(path,), nbytes=nbytes)
 
 
 def part_of(
@@ -183,57 +190,16 @@ def _chosen(
     return [*paths], chosen
 
 
-def _checked(name: str, suffix: str, *, together: bool) -> set[str]:
-    """Check the name and the suffix of targets; return the fields of the name."""
-    known = *KINDS, ZARR
-    if suffix not in known:
-        raise DatasetError("unknown suffix", expected=f"one of {', '.join(known)}", found=suffix)
-    if together and suffix not in OF_SEVERAL:
-        expected = " or ".join(OF_SEVERAL)
-        raise DatasetError("the format holds one array", expected=expected, found=suffix)
-    expected = f"a relative path with {{stem}}; fields are {', '.join(FIELDS)}"
-    try:
-        fields = {field for _, field, *_ in Formatter().parse(name) if field is not None}
-    except ValueError as error:
-        raise DatasetError("invalid name", expected=expected, found=repr(name)) from error
-    steps = re.split(r"[\\/]", name)
-    if not name or fields - {*FIELDS} or ".." in steps or os.path.isabs(name):
-        raise DatasetError("invalid name", expected=expected, found=repr(name))
-    return fields
-
-
-def _check_targets(conversions: Iterable[PlannedConversion]) -> None:
-    """Refuse equal targets, and targets that are files of a source."""
-    owners = dict[str, PlannedConversion]()
-    all_files = {path: one.source for one in conversions for path in one.files}
-    for one in conversions:
-        if not one.target:
-            continue
-        place = os.path.normcase(one.target)
-        if one.target in all_files:
-            problem, found = "the target is a file of a source", all_files[one.target]
-            raise DatasetError(problem, path=one.target, found=found, hint="Use another folder.")
-        first = owners.setdefault(place, one)
-        if first is not one:
-            raise DatasetError(
-                "two sources have the same target",
-                path=one.target,
-                found=" and ".join(_label(x) for x in (first, one)),
-                hint="Pass a name with more fields, such as '{folder}/{stem}'.",
-            )
+def _nothing(given: Sequence[str], results: int, others: int) -> DatasetError:
+    """Return the error that no dataset is to be converted."""
+    found = f"{results} results and {others} other files" if results else f"{others} other files"
+    return DatasetError(
+        "no dataset to convert",
+        path=given[0] if len(given) == 1 else None,
+        found=found,
+        hint="Pass another folder for the results." if results else None,
+    )
 
 
 def _label(one: PlannedConversion) -> str:
     return f"{one.source} ({one.picture!r})" if one.picture else one.source
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(os.path.join(folder, ""))
-
-
-def _stem(path: str) -> str:
-    name = os.path.basename(path)
-    lower = name.lower()
-    suffix = next((one for one in (*KINDS, ZARR) if lower.endswith(one)), None)
-    stem = name[: -len(suffix)] if suffix else os.path.splitext(name)[0]
-    return stem or name

@@ -68,9 +68,9 @@ def convert_all(
         Format of the results, a suffix of :func:`convert`.
     name : str
         Path of each result below ``target``, without suffix. ``{stem}`` is the name of the source
-        without its suffix, ``{folder}`` its folder below the given one, ``{picture}`` and
-        ``{number}`` the name and position of a picture if a file has several; without these,
-        ``-{picture}`` is appended for such files.
+        without its suffix, ``{suffix}`` that suffix, such as ``.mib``, ``{folder}`` its folder
+        below the given one, ``{picture}`` and ``{number}`` the name and position of a picture if a
+        file has several; without these, ``-{picture}`` is appended for such files.
     pattern : str or sequence of str, optional
         Patterns of file names in folders; by default all files are tried.
     recursive : bool
@@ -115,7 +115,8 @@ def convert_all(
     Raises
     ------
     DatasetError
-        Two sources have the same target, an option is invalid, or the report cannot be written.
+        There is no dataset, two sources have the same target, a target is within another dataset,
+        an option is invalid, or the report cannot be written.
         Nothing was converted.
     FileNotFoundError
         A given path does not exist.

@@ -32,12 +32,12 @@ class _TerminatedError(KeyboardInterrupt):
 
 
 def is_folder(target: str) -> bool:
-    """Return whether a target is the folder of a batch rather than one file or zarr group."""
+    """Return whether a target is the folder of a batch: a name without the suffix of a format."""
     from dask_tiled.converting.convert import is_known
 
-    if target.endswith(("/", os.sep)):
-        return not is_known(target) or not os.path.lexists(target)
-    return os.path.isdir(target) and not is_known(target)
+    if is_known(target):
+        return False
+    return target.endswith(("/", os.sep)) or os.path.isdir(target)
 
 
 def convert_batch(

@@ -106,7 +106,7 @@ BATCH = (
         ["--name"],
         default="{stem}",
         show_default=True,
-        help="Path of each result in OUT/; fields: {stem}, {folder}, {picture}, {number}.",
+        help="Path of results in OUT/; fields: {stem}, {suffix}, {folder}, {picture}, {number}.",
     ),
     click.Option(
         ["--pattern"], multiple=True, help="Names of files in folders, such as '*_master.h5'."

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tifffile
 import zarr
 from checks import unprivileged
 from click.testing import CliRunner
@@ -155,6 +156,7 @@ def test_equal_targets_are_refused_before_anything_is_written():
         dask_tiled.convert_all("in", "out", report="report.csv")
     assert sorted(os.listdir()) == ["in"]
     assert len(states("in", "out", name="{folder}/{stem}")) == 2
+    save("in/x/y/scan.npy")
     with pytest.raises(DatasetError, match="the target is a file of a source"):
         dask_tiled.convert_all("in/x", "in/x", suffix=".npy")
 
@@ -164,6 +166,89 @@ def test_results_beside_their_sources_are_no_sources():
     save("in/scan.npy")
     assert states("in", "in") == {"../in/scan.zarr": "done"}
     assert states("in", "in") == {"../in/scan.zarr": "done already"}
+    dask_tiled.to_zarr(FRAMES, "in/of_others.zarr")
+    assert states("in", "in") == {"../in/scan.zarr": "done already"}
+    Path("a.part").mkdir()
+    save("a.part/x.npy")
+    assert states("a.part", "a.part") == {"../a.part/x.zarr": "done"}
+    Path("a.part/y.zarr.part").mkdir()
+    save("a.part/y.zarr.part/c.npy")
+    assert states("a.part", "a.part") == {"../a.part/x.zarr": "done already"}
+    save("in/of_others.npy")
+    with pytest.raises(DatasetError, match=r"of_others\.zarr: .* a file of a source"):
+        states("in", "in")
+
+
+@pytest.mark.usefixtures("here")
+def test_nothing_to_convert_is_refused():
+    """Also if all datasets are results already."""
+    save("in/a.npy")
+    states("in", "out")
+    with pytest.raises(DatasetError, match=r"no dataset.*1 results .*another folder"):
+        states("out", "out", suffix=".npy")
+    with pytest.raises(DatasetError, match=r"in: no dataset.*found 1 other files"):
+        states("in", "out", pattern="*.mib")
+    Path("empty").mkdir()
+    command("empty", "out/", code=2)
+    assert dask_tiled.convert_all([], "out") == []
+
+
+@pytest.mark.usefixtures("here")
+def test_names_keep_sources_apart():
+    """The error about equal targets names fields that differ."""
+    save("in/a.npy")
+    tifffile.imwrite("in/a.tif", FRAMES[0])
+    with pytest.raises(DatasetError, match=r"same target.*'\{stem\}\{suffix\}'"):
+        states("in", "out")
+    found = states("in", "out", name="{stem}{suffix}")
+    assert found == {"a.npy.zarr": "done", "a.tif.zarr": "done"}
+    save("in/x/a.npy")
+    with pytest.raises(DatasetError, match=r"same target.*'\{folder\}/\{stem\}'"):
+        states("in", "out", pattern="*.npy")
+    with pytest.raises(DatasetError, match=r"same target.*'\{folder\}/\{stem\}\{suffix\}'"):
+        states("in", "out", name="{folder}/{stem}")
+    assert len(states("in", "out", name="{folder}/{stem}{suffix}")) == 3
+    with pytest.raises(DatasetError, match=r"same target.*Convert them to different folders"):
+        states(["in/a.npy", "in/x/a.npy"], "out")
+    alike = {"sum": np.ones((4, 6), "float32")}
+    write_dm("in/two.dm4", np.ones((8, 8), "uint16"), name="survey", more=alike)
+    with pytest.raises(DatasetError, match=r"same target.*\{number\}"):
+        states("in", "out", pattern="two.dm4", name="{picture:.1}")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_file_that_is_given_twice_is_one_source():
+    Path("in").mkdir()
+    write_mib("in/a.mib", counting_frames((6, 8, 16, 16), "uint16"))
+    for again in ("in/a.mib", "in/a.hdr", "in", "in/."):
+        assert len(states(["in", again], "out")) == 1
+
+
+@pytest.mark.usefixtures("here")
+def test_targets_in_other_datasets_are_refused():
+    dask_tiled.to_zarr(FRAMES, "src.zarr")
+    save("in/a.npy")
+    save("in/a.zarr/c.npy")
+    for source, out in (("src.zarr", "src.zarr/sub"), ("in", "src.zarr"), ("in", "out")):
+        with pytest.raises(DatasetError, match="within another dataset"):
+            states(source, out, name="{folder}/{stem}")
+    assert not os.path.exists("out")
+
+
+@pytest.mark.usefixtures("here")
+def test_names_that_leave_the_folder_fail():
+    """A row for each, as of any other failure: the other files are converted."""
+    save("in/a.npy")
+    os.rename(save("in/b.npy"), "in/...npy")
+    rows = dask_tiled.convert_all(["in", "in/...npy"], "out", name="{stem}/x")
+    assert sorted((row.state, row.target[-12:]) for row in rows) == [
+        ("done", "out/a/x.zarr"),
+        ("failed", ""),
+    ]
+    assert "invalid name of the result" in rows[0].problem + rows[1].problem
+    assert sorted(os.listdir()) == ["in", "out"]
+    (row,) = dask_tiled.convert_all("in/a.npy", "out", name="{folder}")
+    assert "invalid name of the result" in row.problem
 
 
 @pytest.mark.usefixtures("here")
@@ -174,6 +259,14 @@ def test_results_beside_their_sources_are_no_sources():
         ({"name": "{stm}"}, "invalid name"),
         ({"name": "{stem"}, "invalid name"),
         ({"name": "/{stem}"}, "invalid name"),
+        ({"name": ".dask-tiled/{stem}"}, "invalid name"),
+        ({"name": "{stem:{foo}}"}, "invalid name"),
+        ({"name": "{stem:{number}}"}, "invalid name"),
+        ({"name": "{stem:d}"}, "invalid name"),
+        ({"name": "{stem!z}"}, "invalid name"),
+        ({"name": "{stem.x}"}, "invalid name"),
+        ({"name": "{number:c}"}, "invalid name"),
+        ({"name": "{}"}, "invalid name"),
         ({"suffix": ".h5"}, "unknown suffix"),
         ({"suffix": ".npy", "together": True}, "holds one array"),
         ({"suffix": ".npy", "chunks": 4}, "do not support chunks="),
@@ -380,6 +473,9 @@ def test_exit_codes_of_the_command():
     command("in", "out", "--dataset", "1", code=2)
     done = command("in/a.npy", "a.zarr", "--jobs", "2", code=2)
     assert "--jobs needs a folder as OUT" in done.stderr
+    command("in/a.npy", "one.zarr/")
+    assert dask_tiled.open_dataset("one.zarr").shape == FRAMES.shape
+    assert "--jobs needs a folder as OUT" in command("in", "x.zarr/", "-j", "2", code=2).stderr
     write_mib("scan.mib", counting_frames((6, 8, 16, 16), "uint16"))
     stopped = ["scan.mib", "short/", "--nav-shape", "7,8", "--missing", "fill"]
     assert "not complete: 48 of 56 frames" in command(*stopped).stdout
