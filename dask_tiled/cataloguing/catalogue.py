@@ -21,7 +21,7 @@ from dask_tiled.cataloguing.rows import (
 from dask_tiled.cataloguing.store import HeaderStore
 from dask_tiled.cataloguing.tables import write_csv, write_json
 from dask_tiled.cataloguing.thumbnail_jobs import with_thumbnails
-from dask_tiled.errors import format_bytes, require_extra
+from dask_tiled.errors import check_seconds, format_bytes, require_extra
 from dask_tiled.model.tables import html_table, text_table
 from dask_tiled.system.folders import user_caches
 
@@ -135,6 +135,9 @@ class Catalogue(Sequence[CatalogueRow]):
     def to_csv(self, path: Path) -> str:
         """Write a CSV file, UTF-8; replace an earlier catalogue.
 
+        Texts that begin with ``=``, ``+``, ``-`` or ``@`` follow a ``'``, as spreadsheets would
+        run them as formulas.
+
         Parameters
         ----------
         path : path-like
@@ -210,7 +213,7 @@ def catalogue(
     recursive: bool = True,
     thumbnails: bool = True,
     keep: bool | Path = False,
-    deadline: float = SECONDS,
+    seconds: float = SECONDS,
     progress: Callable[[FoundDataset], object] | None = None,
 ) -> Catalogue:
     """List the datasets and pictures below a folder; only headers are read, and thumbnails made.
@@ -232,8 +235,9 @@ def catalogue(
         some pixels or a level of the pyramid.
     keep : bool or path-like
         Keep the headers and thumbnails in an SQLite file for later calls, which read only files
-        that are new or have changed: at this path, or in the user's cache folder if True.
-    deadline : float
+        that are new or have changed: at this path, or in the user's cache folder if True. If the
+        file cannot be used any more, there is a warning, and all headers are read.
+    seconds : float
         CPU seconds for the headers of a file; by the clock, they may take ten times as long.
     progress : callable, optional
         Function that is called with each dataset that is found.
@@ -270,7 +274,7 @@ def catalogue(
     kept = closing(HeaderStore(place)) if place else nullcontext()
     with kept as store:
         options: dict[str, Any] = {"pattern": pattern, "recursive": recursive, "store": store}
-        search = Discovery(paths, seconds=deadline, **options)
+        search = Discovery(paths, seconds=check_seconds("seconds", seconds), **options)
         rows = list[CatalogueRow]()
         for found in search:
             rows += _rows_of(found)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from importlib.metadata import version
 from typing import Any
 
 from dask_tiled.cataloguing.headers import FileHeader, PictureHeader, stem
 from dask_tiled.cataloguing.walking import FolderFiles, Stamp
-from dask_tiled.errors import DatasetError
+from dask_tiled.errors import DatasetError, warn
 from dask_tiled.formats.registry import formats
 
 KIND = 0x64746361
@@ -29,10 +29,22 @@ CREATE TABLE IF NOT EXISTS thumbnails (
     PRIMARY KEY (path, options)
 ) WITHOUT ROWID;
 """
+DROP = """
+DROP TABLE IF EXISTS made_by;
+DROP TABLE IF EXISTS headers;
+DROP TABLE IF EXISTS thumbnails;
+"""
+DAMAGED = sqlite3.Error, ArithmeticError, AttributeError, LookupError, TypeError, ValueError
+"""Errors of reading rows that another program has changed."""
+REFUSED = sqlite3.Error, OverflowError
+"""Errors of writing, also of times that SQLite's numbers cannot hold."""
 
 
 class HeaderStore:
     """An SQLite file of headers by path, valid for one size and time of the last change.
+
+    If the file cannot be written later, as it is read-only or locked, its headers are only read;
+    if a row is damaged, the file is not used any more. Either way, there is one warning.
 
     Parameters
     ----------
@@ -47,6 +59,7 @@ class HeaderStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.path.abspath(os.fspath(path))
+        self._is_read = self._is_written = True
         with suppress(OSError):
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
         try:
@@ -72,9 +85,8 @@ class HeaderStore:
         self._file.executescript(TABLES)
         mine = f"dask-tiled {version('dask-tiled')}: {', '.join(sorted(formats()))}"
         if self._one("SELECT max(text) FROM made_by") != mine:
+            self._file.executescript(DROP + TABLES)
             with self._file:
-                for table in ("made_by", "headers", "thumbnails"):
-                    self._file.execute(f"DELETE FROM {table}")  # noqa: S608 - names from here
                 self._file.execute("INSERT INTO made_by VALUES (?)", (mine,))
 
     def _one(self, query: str, *values: Any) -> Any:
@@ -86,12 +98,25 @@ class HeaderStore:
         """Close the file."""
         self._file.close()
 
+    def _stop(self, reason: object, *, reading: bool) -> None:
+        if self._is_written:
+            warn(f"{self.path}: headers are no longer kept in this file: {reason}")
+        self._is_written, self._is_read = False, self._is_read and not reading
+
     def known(self, folder: FolderFiles) -> dict[str, FileHeader]:
         """Return the headers of the files of a folder that did not change.
 
         They depend on all files that were looked at, and on files with the same stem, such as a
         header that was added.
         """
+        try:
+            return self._known(folder) if self._is_read else {}
+        except DAMAGED as error:
+            told = error if isinstance(error, sqlite3.Error) else "a row is damaged"
+            self._stop(told, reading=True)
+            return {}
+
+    def _known(self, folder: FolderFiles) -> dict[str, FileHeader]:
         stamp_of = _looked_up(folder.stamps)
         found = {}
         for path, stamp in folder.stamps.items():
@@ -119,23 +144,36 @@ class HeaderStore:
             depends = [(path, *(stamp_of(path) or (None, None))) for path in others]
             texts = json.dumps(depends), json.dumps(_as_json(one))
             rows.append((os.fsencode(one.path), *stamp, *texts))
-        with self._file:
-            self._file.executemany("INSERT OR REPLACE INTO headers VALUES (?,?,?,?,?)", rows)
+        self._write("INSERT OR REPLACE INTO headers VALUES (?,?,?,?,?)", rows)
 
     def thumbnail(self, path: str, options: Mapping[str, Any], stamp: Stamp) -> bytes | None:
         """Return a kept thumbnail; empty if the picture has none, None if it is not known."""
         where = "path=? AND options=? AND nbytes=? AND mtime_ns=?"
         query = f"SELECT png FROM thumbnails WHERE {where}"  # noqa: S608 - no value in the text
-        found: bytes | None = self._one(query, os.fsencode(path), json.dumps(options), *stamp)
-        return found
+        if not self._is_read:
+            return None
+        try:
+            found = self._one(query, os.fsencode(path), json.dumps(options), *stamp)
+        except REFUSED as error:
+            self._stop(error, reading=True)
+            return None
+        return found if isinstance(found, bytes) else None
 
     def keep_thumbnail(
         self, path: str, options: Mapping[str, Any], stamp: Stamp, png: bytes
     ) -> None:
         """Store a thumbnail."""
         row = os.fsencode(path), json.dumps(options), *stamp, png
-        with self._file:
-            self._file.execute("INSERT OR REPLACE INTO thumbnails VALUES (?,?,?,?,?)", row)
+        self._write("INSERT OR REPLACE INTO thumbnails VALUES (?,?,?,?,?)", [row])
+
+    def _write(self, query: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        if not (rows and self._is_written):
+            return
+        try:
+            with self._file:
+                self._file.executemany(query, rows)
+        except REFUSED as error:
+            self._stop(error, reading=False)
 
 
 def _looked_up(stamps: Mapping[str, Stamp]) -> Callable[[str], Stamp | None]:

@@ -14,6 +14,9 @@ from dask_tiled.storing.new_files import file_path, new_file
 
 START = '{"catalogue": ['
 """First line of a catalogue in JSON."""
+QUOTE = "'"
+FORMULAS = "=", "+", "-", "@", "\t", "\r", QUOTE
+"""Beginnings of texts that spreadsheets may run as formulas; a quote before them prevents it."""
 
 
 def write_csv(target: Any, rows: Sequence[CatalogueRow]) -> str:
@@ -41,7 +44,12 @@ def _flat(row: CatalogueRow) -> dict[str, Any]:
         "axes": axes_text(row),
         "doubts": doubts_text(row),
     }
-    return {name: "" if value is None else value for name, value in found.items()}
+    return {name: "" if value is None else _quoted(value) for name, value in found.items()}
+
+
+def _quoted(value: Any) -> Any:
+    is_formula = isinstance(value, str) and value.startswith(FORMULAS)
+    return f"{QUOTE}{value}" if is_formula else value
 
 
 def read_csv(path: str) -> list[tuple[str, dict[str, Any]]] | None:
@@ -53,7 +61,10 @@ def read_csv(path: str) -> list[tuple[str, dict[str, Any]]] | None:
         return None
     with open(path, encoding="utf8", newline="") as file:
         try:
-            return [(row["path"], json.loads(row["options"])) for row in csv.DictReader(file)]
+            return [
+                (row["path"].removeprefix(QUOTE), json.loads(row["options"]))
+                for row in csv.DictReader(file)
+            ]
         except (ValueError, TypeError) as error:
             problem, expected = "the catalogue cannot be read", "paths and options as JSON"
             raise DatasetError(problem, path=path, expected=expected, found=str(error)) from error

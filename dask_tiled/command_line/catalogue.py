@@ -38,7 +38,7 @@ CACHE = "cache"
     f"{CACHE!r} for a file in the cache folder.",
 )
 @click.option(
-    "--deadline", type=float, default=10.0, show_default=True, help="CPU seconds for a file."
+    "--seconds", type=float, default=10.0, show_default=True, help="CPU seconds for a file."
 )
 @click.option("--all", "whole", is_flag=True, help="Print all rows.")
 def catalogue(
@@ -51,7 +51,7 @@ def catalogue(
     recursive: bool,
     thumbnails: bool,
     keep: str | None,
-    deadline: float,
+    seconds: float,
     whole: bool,
 ) -> None:
     """List the datasets and pictures below folders, and the files that cannot be opened.
@@ -64,7 +64,7 @@ def catalogue(
     options: dict[str, Any] = {"pattern": pattern or None, "recursive": recursive}
     options["thumbnails"] = thumbnails and html is not None
     options["keep"] = True if keep == CACHE else keep or False
-    found = catalogued(list(paths), deadline=deadline, **options)
+    found = catalogued(list(paths), seconds=seconds, **options)
     show_catalogue(found, whole=whole)
     for target, write in ((html, found.to_html), (csv, found.to_csv), (json, found.to_json)):
         if target is not None:

@@ -4,16 +4,20 @@ import csv
 import json
 import os
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
-from checks import refused
+from checks import refused, unprivileged
 from click.testing import CliRunner
 
 import dask_tiled
 from dask_tiled.cataloguing import readers
+from dask_tiled.cataloguing.rows import CatalogueRow
 from dask_tiled.cataloguing.store import HeaderStore
+from dask_tiled.cataloguing.tables import read_csv
+from dask_tiled.cataloguing.walking import Stamp
 from dask_tiled.command_line.app import app
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_mib_series, write_mrc
 
@@ -149,6 +153,31 @@ def test_names_that_are_no_text_are_written(tmp_path):
     assert "\\udcff.mrc" in repr(found)
 
 
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "'"])
+def test_no_cell_is_a_formula(tmp_path, start):
+    """Texts are quoted, numbers are not; paths and options are read again."""
+    told = {"note": (f"{start}cmd|' /C calc'!A0", ""), "tilt": (-1.5, "deg")}
+    rows = [
+        CatalogueRow(f"{start}a.mrc", f"{start}2", {"key": start}, instrument=told),
+        CatalogueRow("/b.mrc", "map", {"key": start}, problem=f"{start}1"),
+    ]
+    path = dask_tiled.Catalogue(rows, 0, {}, 0).to_csv(tmp_path / "a.csv")
+    with open(path, encoding="utf8", newline="") as file:
+        first, second = csv.DictReader(file)
+    assert (first["path"], first["picture"]) == (f"'{start}a.mrc", f"'{start}2")
+    assert first["note"] == f"'{start}cmd|' /C calc'!A0"
+    assert first["tilt (deg)"] == "-1.5"
+    assert (second["path"], second["picture"]) == ("/b.mrc", "map")
+    assert second["problem"] == f"'{start}1"
+    assert read_csv(path) == [(row.path, row.options) for row in rows]
+
+
+def test_seconds_are_checked(night):
+    for seconds in (0, -1, "10"):
+        with pytest.raises(dask_tiled.DatasetError, match="seconds must be a duration"):
+            catalogued(night, seconds=seconds)
+
+
 # Kept headers
 
 
@@ -222,8 +251,106 @@ def test_other_files_keep_no_headers(night, tmp_path):
     catalogued(night, keep=keep)
     with sqlite3.connect(keep) as file:
         file.execute("UPDATE made_by SET text='an earlier version'")
+        file.execute("DROP TABLE headers")
+        file.execute("CREATE TABLE headers (path)")
     file.close()
     assert catalogued(night, keep=keep).read > 0
+    assert catalogued(night, keep=keep).read == 0
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Return a function that makes a catalogue without its store, and checks the one warning.
+
+    Threads that read headers set the filters of warnings meanwhile; `warn` itself is replaced.
+    """
+    from dask_tiled.cataloguing import store
+
+    warned = []
+    monkeypatch.setattr(store, "warn", warned.append)
+
+    def catalogue(night, keep, reason, **options):
+        found = catalogued(night, keep=keep, **options)
+        (text,) = warned
+        assert text.startswith(f"{keep}: headers are no longer kept in this file: {reason}")
+        assert list(found) == list(catalogued(night))
+        return found
+
+    return catalogue
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("UPDATE headers SET header='{'", "a row is damaged"),
+        ("UPDATE headers SET header='[]'", "a row is damaged"),
+        ("UPDATE headers SET header='{\"pictures\": [{}]}'", "a row is damaged"),
+        ("UPDATE headers SET depends='7'", "a row is damaged"),
+        ("ALTER TABLE headers RENAME COLUMN header TO content", "no such column"),
+        ("DROP TABLE headers; CREATE TABLE headers (path)", "no such column"),
+    ],
+)
+def test_a_store_that_was_changed(night, tmp_path, without, change, reason):
+    keep = tmp_path / "keep.sqlite"
+    count = catalogued(night, keep=keep).read
+    with sqlite3.connect(keep) as file:
+        file.executescript(change)
+    file.close()
+    assert without(night, keep, reason).read == count
+
+
+def test_a_store_that_is_locked_meanwhile(night, tmp_path, without, monkeypatch):
+    from dask_tiled.cataloguing import store
+
+    monkeypatch.setattr(store, "BUSY_SECONDS", 0.01)
+    keep = tmp_path / "keep.sqlite"
+    other = sqlite3.connect(keep, isolation_level=None)
+
+    def lock(_):
+        if not other.in_transaction:
+            other.execute("BEGIN EXCLUSIVE")
+
+    without(night, keep, "database is locked", progress=lock)
+    with refused(keep, "headers cannot be kept in this file"):
+        catalogued(night, keep=keep)
+    other.close()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
+def test_a_store_that_is_read_only(night, tmp_path, without):
+    """It is read; of what is new, nothing is kept."""
+    folder = tmp_path / "closed"
+    folder.mkdir()
+    keep = folder / "keep.sqlite"
+    catalogued(night, keep=keep)
+    keep.chmod(0o400)
+    folder.chmod(0o500)
+    with unprivileged():
+        assert catalogued(night, keep=keep).read == 0
+        for k in range(2):
+            (night / f"new{k}").mkdir()
+            np.save(night / f"new{k}" / "a.npy", FRAMES)
+        assert without(night, keep, "attempt to write a readonly database").read == 2
+        with refused(folder / "new.sqlite", "headers cannot be kept in this file"):
+            catalogued(night, keep=folder / "new.sqlite")
+    folder.chmod(0o700)
+
+
+def test_thumbnails_of_a_store_that_was_changed(night, tmp_path):
+    keep = tmp_path / "keep.sqlite"
+    picture = (os.fspath(night / "two.dm4"), {}, Stamp(1, 2))
+    for change in ("DROP TABLE thumbnails", "UPDATE thumbnails SET png=7"):
+        with closing(HeaderStore(keep)) as kept_here:
+            kept_here.keep_thumbnail(*picture, b"png")
+            assert kept_here.thumbnail(*picture) == b"png"
+        with closing(HeaderStore(keep)) as kept_here:
+            with closing(sqlite3.connect(keep)) as file, file:
+                file.execute(change)
+            if "DROP" in change:
+                with pytest.warns(UserWarning, match="no such table"):
+                    assert kept_here.thumbnail(*picture) is None
+            assert kept_here.thumbnail(*picture) is None
+            kept_here.keep_thumbnail(*picture, b"png")
 
 
 def test_the_cache_folder(night, tmp_path, monkeypatch):
