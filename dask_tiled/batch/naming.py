@@ -87,8 +87,9 @@ class TargetNames:
         """Return how two sources with equal targets are kept apart."""
         if first == second:
             return f"Pass a name with more fields, such as '{self._name}-{{number}}'."
-        for name in (f"{{folder}}/{self._name}", f"{self._name}{{suffix}}"):
-            if self._target(name, first) != self._target(name, second):
+        more = {"{folder}": f"{{folder}}/{self._name}", "{suffix}": f"{self._name}{{suffix}}"}
+        for field, name in more.items():
+            if self._target(field, first) != self._target(field, second):
                 return f"Pass a name with more fields, such as '{name}'."
         return "Convert them to different folders."
 

@@ -214,6 +214,9 @@ def test_names_keep_sources_apart():
     write_dm("in/two.dm4", np.ones((8, 8), "uint16"), name="survey", more=alike)
     with pytest.raises(DatasetError, match=r"same target.*\{number\}"):
         states("in", "out", pattern="two.dm4", name="{picture:.1}")
+    save("in/two-sum.npy")
+    with pytest.raises(DatasetError, match=r"same target.*'\{stem\}\{suffix\}'"):
+        states("in", "out", pattern="two*", recursive=False)
 
 
 @pytest.mark.usefixtures("here")
@@ -419,7 +422,37 @@ def test_parts_have_reports_of_their_own():
 
 
 @pytest.mark.usefixtures("here")
-def test_a_report_that_cannot_be_written_at_the_end_is_a_warning():
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_reports_replace_reports_only(suffix):
+    """Also none of another kind, such as a catalogue."""
+    save("in/a.npy")
+    path = f"found{suffix}"
+    found = dask_tiled.catalogue("in")
+    (found.to_csv if suffix == ".csv" else found.to_json)(path)
+    before = Path(path).read_bytes()
+    with pytest.raises(DatasetError, match="other data"):
+        states("in", "out", report=path)
+    assert Path(path).read_bytes() == before
+    for _ in range(2):
+        states("in", "out", report=f"report{suffix}")
+    with pytest.raises(DatasetError, match="other data"):
+        (found.to_csv if suffix == ".csv" else found.to_json)(f"report{suffix}")
+
+
+@pytest.mark.usefixtures("here")
+def test_cells_of_reports_are_no_formulas():
+    Path("in").mkdir()
+    pictures = {"=1+1": np.ones((4, 6), "float32")}
+    write_dm("in/two.dm4", np.ones((8, 8), "uint16"), name="survey", more=pictures)
+    states("in", "out", report="report.csv")
+    with open("report.csv", encoding="utf8", newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert "'=1+1" in cells
+    assert not [cell for cell in cells if cell.startswith("=")]
+
+
+@pytest.mark.usefixtures("here")
+def test_a_report_that_cannot_be_written_at_the_end_is_a_warning(monkeypatch):
     """The outcomes are returned, and the exit code is that of the batch."""
     save("in/a.npy")
     Path("in/bad.npy").write_bytes(b"\x93NUMPY junk")
@@ -429,9 +462,13 @@ def test_a_report_that_cannot_be_written_at_the_end_is_a_warning():
         shutil.rmtree("reports", ignore_errors=True)
         Path("reports").touch()
 
-    with pytest.warns(UserWarning, match=r"the report is not complete: .*report\.csv"):
-        found = states("in", "out", report="reports/report.csv", told=told)
+    heard = []  # headers are read in threads here, which would share pytest.warns
+    monkeypatch.setattr(running, "warn", heard.append)
+    found = states("in", "out", report="reports/report.csv", told=told)
     assert found == {"a.zarr": "done", "bad.zarr": "failed"}
+    (text,) = heard
+    assert text.startswith("the report is not complete: ")
+    assert "report.csv" in text
 
 
 def test_progress_as_text():
