@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -111,7 +112,7 @@ class ConversionPlan:
             self.conversions.append(PlannedConversion(path, "", problem=problem))
         self.others = search.others - len(lost)
         if given and not self.conversions:
-            raise _nothing(given, len(results), self.others)
+            raise _nothing(given, len(results), self.others, matching=pattern is not None)
         self.conversions = [self._with_valid_target(one) for one in self.conversions]
         targets = [(one.target, one.source, _label(one)) for one in self.conversions if one.target]
         check_targets(targets, files, self._names)
@@ -142,6 +143,12 @@ class ConversionPlan:
             name, nbytes = one.name if several else "", one.nbytes or found.stamp.nbytes
             of_one = one.options, found.files, found.stamp, nbytes, one.problem
             yield PlannedConversion(found.path, place, name, *of_one)
+        there = [one.options for one in found.pictures]
+        for options in chosen or ():
+            if options not in there:
+                told, problem = json.dumps(options), "the file lacks a picture of the catalogue"
+                error = DatasetError(problem, path=found.path, expected=f"options {told}")
+                yield PlannedConversion(found.path, "", problem=str(error))
 
     def _of_unrecognised(self, path: str) -> PlannedConversion:
         """Return the conversion of a given file; opening it tells why it is no dataset."""
@@ -190,12 +197,13 @@ def _chosen(
     return [*paths], chosen
 
 
-def _nothing(given: Sequence[str], results: int, others: int) -> DatasetError:
+def _nothing(given: Sequence[str], results: int, others: int, *, matching: bool) -> DatasetError:
     """Return the error that no dataset is to be converted."""
     found = f"{results} results and {others} other files" if results else f"{others} other files"
     return DatasetError(
         "no dataset to convert",
         path=given[0] if len(given) == 1 else None,
+        expected="names that match the pattern" if matching else None,
         found=found,
         hint="Pass another folder for the results." if results else None,
     )

@@ -100,7 +100,8 @@ def convert(
         (option for option in BATCH if default(str(option.name)) is not Source.DEFAULT), None
     )
     if wrong:
-        text = f"{max(wrong.opts, key=len)} needs a folder as OUT, such as OUT/."
+        option = max(wrong.opts, key=len)
+        text = f"{option} needs a folder as OUT, such as OUT/, without the suffix of a format."
         raise click.UsageError(text, ctx)
     from dask_tiled.converting import convert as export
 

@@ -186,7 +186,8 @@ def test_nothing_to_convert_is_refused():
     states("in", "out")
     with pytest.raises(DatasetError, match=r"no dataset.*1 results .*another folder"):
         states("out", "out", suffix=".npy")
-    with pytest.raises(DatasetError, match=r"in: no dataset.*found 1 other files"):
+    says = r"in: no dataset.*expected names that match the pattern; found 1 other files"
+    with pytest.raises(DatasetError, match=says):
         states("in", "out", pattern="*.mib")
     Path("empty").mkdir()
     command("empty", "out/", code=2)
@@ -560,6 +561,11 @@ def test_catalogues_are_sources():
     Path("less.csv").write_text("".join(x for x in lines if "survey" not in x), "utf8")
     again = states("less.csv", "out")
     assert again == {"a.zarr": "done already", "two-map.zarr": "done already"}
+    write_dm("in/two.dm4", np.ones((8, 8), "uint16"), name="survey")
+    first, second = dask_tiled.convert_all(chosen, "less"), dask_tiled.convert_all(found, "less")
+    assert [row.state for row in first] == ["failed"]
+    assert sorted(row.state for row in second) == ["done", "failed", "failed"]
+    assert all("lacks a picture of the catalogue" in row.problem for row in first)
     Path("damaged.csv").write_text("path,picture,options\nin/a.npy,,{\n", "utf8")
     with pytest.raises(DatasetError, match="the catalogue cannot be read"):
         states("damaged.csv", "out")
