@@ -15,11 +15,12 @@ from dask_tiled.cataloguing.discovering import Discovery, FoundDataset
 from dask_tiled.cataloguing.rows import CatalogueRow
 from dask_tiled.cataloguing.tables import read_csv
 from dask_tiled.cataloguing.walking import Stamp
+from dask_tiled.converting.convert import KINDS, ZARR
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.files.paths import absolute
 
 Source = str | os.PathLike[str] | CatalogueRow
-_UNFINISHED = re.compile(r"\.part(?=[\\/]|$)")
+_UNFINISHED = re.compile(rf"({'|'.join(map(re.escape, (*KINDS, ZARR)))})\.part(?=[\\/]|$)")
 
 
 class PlannedConversion(NamedTuple):

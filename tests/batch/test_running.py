@@ -173,7 +173,9 @@ def test_results_beside_their_sources_are_no_sources():
     assert states("a.part", "a.part") == {"../a.part/x.zarr": "done"}
     Path("a.part/y.zarr.part").mkdir()
     save("a.part/y.zarr.part/c.npy")
-    assert states("a.part", "a.part") == {"../a.part/x.zarr": "done already"}
+    save("a.part/b.part/d.npy")
+    found = states("a.part", "a.part")
+    assert found == {"../a.part/x.zarr": "done already", "../a.part/d.zarr": "done"}
     save("in/of_others.npy")
     with pytest.raises(DatasetError, match=r"of_others\.zarr: .* a file of a source"):
         states("in", "in")
