@@ -21,9 +21,9 @@ from fuzzing.seeds import Seed
 HEADER, SHAPE = b"The name of the file says its fault.".ljust(64), (3, 4, 8)
 
 
-def refuse(*args):
-    error = DatasetError("wrong", path="scan.planted" if args else None)
-    error.args = args or error.args
+def refuse(text):
+    error = DatasetError("wrong", path="scan.planted")
+    error.args = (text,)
     raise error
 
 
@@ -54,7 +54,6 @@ FAULTS = {
     "stderr": lambda: sys.stderr.write("words\n"),
     "warning": lambda: warnings.warn("words", RuntimeWarning, stacklevel=1),
     "message": lambda: refuse("words " * 1000),
-    "no file": refuse,
     "bounds": read_beyond,
 }
 

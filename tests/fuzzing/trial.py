@@ -213,13 +213,21 @@ class Trial:
         self.outcome.finds.append((kind, text))
 
     def _judge(self, error):
-        """Check that an error names a file, in a message of bounded length."""
+        """Check that an error names a file in a message of bounded length, and is no converted one.
+
+        Of a format of this package, an error of another type is a defect, although users see it as
+        a DatasetError.
+        """
         self.outcome.error = f"{type(error).__name__}: {error}"
         if len(str(error)) > LONGEST_MESSAGE:
             text = f"{len(str(error))} characters: {str(error)[:200]}"
             self._wrong(text, "message")
         if error.path is None:
             self._find("no file", error)
+        while error is not None and "the format '" not in str(error):
+            error = error.__cause__
+        if error is not None and not isinstance(error.__cause__, DatasetError | OSError | None):
+            self._find("error", error.__cause__)
 
     def _find(self, kind, error):
         frames = list(traceback.extract_tb(error.__traceback__))

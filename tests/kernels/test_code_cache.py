@@ -234,7 +234,7 @@ CACHED = """
 import sys
 import numpy as np
 from dask_tiled.kernels.decoding import compiled
-from dask_tiled.engine.folding import call_of
+from dask_tiled.engine.folding import Kernel
 from dask_tiled.kernels.fold_functions import fold_in_place
 from dask_tiled.model.requests import IN_MEMORY
 
@@ -242,8 +242,8 @@ out, zero = np.zeros(64, "u1"), np.zeros(1, "i8")
 kernel = compiled("bits")
 kernel(np.arange(1, 9, dtype="u1"), zero, 8, out, zero, 64, 1, 8, 0)
 assert (out == np.unpackbits(np.arange(1, 9, dtype="u1"))[::-1]).all()
-sums, pixels, kernel = np.zeros((1, 1), "u8"), np.arange(64, dtype="u2"), fold_in_place()
-call = call_of("sum_frames", pixels.dtype, sums, np.zeros((0, 0), "f4"))
+sums, pixels, kernel = np.zeros((1, 1)), np.arange(64, dtype="u2"), fold_in_place()
+call = Kernel("dot_frames", zero, sums, np.ones((1, 64))).call(pixels.dtype)
 kernel(call, IN_MEMORY, pixels.view("u1"), zero, zero, zero, zero, 64, 1)
 assert sums == pixels.sum()
 print(sum(kernel.stats.cache_hits.values()), "numba.typed.typedlist" in sys.modules)

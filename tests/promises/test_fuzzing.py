@@ -14,15 +14,15 @@ import pytest
 from fuzzing.mutators import Mutation, change_pixel
 from fuzzing.planted import FAULTS
 from fuzzing.seeds import seeds_of, written
-from fuzzing.trial import same, write
+from fuzzing.trial import Trial, same, write
 
-from dask_tiled import open_dataset
+from dask_tiled import DatasetError, open_dataset
 from dask_tiled.formats.registry import _MODULES
 
 pytestmark = pytest.mark.slow
 
 GROUPS = [_MODULES[k::2] for k in range(2)]
-KINDS = {"death", "hang", "slow", "error", "memory", "stderr", "warning", "message", "no file"}
+KINDS = {"death", "hang", "slow", "error", "memory", "stderr", "warning", "message"}
 
 
 def fuzz(*arguments):
@@ -75,11 +75,23 @@ def test_damaged_files_do_no_harm(formats):
 
 def test_every_planted_fault_is_found():
     """The fuzzer reports each kind of fault."""
-    code, printed = fuzz("planted", "--count", "20", "--patience", "8", "--slow", "0.5")
+    code, printed = fuzz(
+        "planted", "--count", "22", "--seed", "2", "--patience", "8", "--slow", "0.5"
+    )
     assert code == 1, printed
     found = re.findall(r"\d+ x ([\w ]+):", printed)
     assert set(found) == KINDS | {"bounds", "wrong"}, printed
     assert {*FAULTS, "wrong"} == {*found, "nothing"}
+
+
+@pytest.mark.parametrize(("path", "kinds"), [("scan.raw", []), (None, ["no file"])])
+def test_errors_without_a_file_are_found(path, kinds):
+    class Refused(Trial):
+        def _run(self):
+            raise DatasetError("wrong", path=path)
+
+    outcome = Refused(None, None, None, None, None).run()
+    assert [kind for kind, _ in outcome.finds] == kinds
 
 
 def test_fault_in_a_structure_is_found():
