@@ -14,7 +14,7 @@ from typing import Any
 
 from dask import config
 
-from dask_tiled.batch.one import FAILED, STOPPED, ConversionRow, ConversionTask, convert_one
+from dask_tiled.batch.one import LOST, STOPPED, ConversionRow, ConversionTask, convert_one
 from dask_tiled.errors import DatasetError
 from dask_tiled.system.names import offered
 from dask_tiled.system.processes import connection_of, end, start
@@ -76,7 +76,7 @@ class Converter:
             self.is_alive = False
             code = self._process.wait()
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            return ConversionRow.of(planned, FAILED, f"the process ended with {how}")
+            return ConversionRow.of(planned, LOST, f"the process ended with {how}")
         return row
 
     def end(self) -> ConversionRow | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Iterable, Mapping
@@ -9,22 +10,25 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from dask_tiled.batch.fingerprints import Fingerprint
 from dask_tiled.batch.planning import PlannedConversion
 from dask_tiled.batch.records import (
     CHANGED,
     DONE,
-    UNKNOWN,
+    TAKEN,
     ConversionRecord,
     stamps_of,
 )
+from dask_tiled.cataloguing.walking import Stamp
 from dask_tiled.converting.convert import convert, stored_bytes, verify_file
 from dask_tiled.errors import DatasetError, DoubtError, VerificationError, printable
+from dask_tiled.files.paths import noting_looked
 from dask_tiled.opened.tiled_array import description_of
 from dask_tiled.opening.arrays import open_dataset
 from dask_tiled.opening.datasets import open_datasets
 
 FINISHED, ALREADY, DIFFERS = "done", "done already", "changed"
-FAILED, DOUBTFUL, STOPPED, WAITING = "failed", "doubtful", "stopped", "not begun"
+LOST, IN_DOUBT, STOPPED, WAITING = "failed", "doubtful", "stopped", "not begun"
 
 
 OF_A_RUN = "doubts", "resume"
@@ -53,9 +57,9 @@ class ConversionRow(NamedTuple):
     target : str
         Path of the result.
     state : str
-        "done"; "done already"; "changed": the target was made of other files or with other
-        options; "failed"; "doubtful": doubts are errors, and there is one; "stopped" and
-        "not begun": the batch ended before.
+        "done"; "done already"; "changed": the source has changed since, or the target was made
+        with other options or differs from its source; "failed"; "doubtful": doubts are errors,
+        and there is one; "stopped" and "not begun": the batch ended before.
     nbytes : int
         Bytes of pixels.
     stored : int
@@ -101,13 +105,13 @@ def convert_one(task: ConversionTask) -> ConversionRow:
     planned, begun = task.planned, time.perf_counter()
     row = partial(ConversionRow.of, planned)
     try:
-        found = row(FAILED, planned.problem) if planned.problem else _converted(task)
+        found = row(LOST, planned.problem) if planned.problem else _converted(task)
     except KeyboardInterrupt:
         found = _stopped(task)
     except DoubtError as error:
-        found = row(DOUBTFUL, str(error))
+        found = row(IN_DOUBT, str(error))
     except Exception as error:  # noqa: BLE001 - the other conversions of the batch go on
-        found = row(FAILED, _told(error))
+        found = row(LOST, _told(error))
     return found._replace(seconds=time.perf_counter() - begun)
 
 
@@ -120,23 +124,34 @@ def _asked(task: ConversionTask) -> ConversionRecord:
     return ConversionRecord.of(planned.source, stamps, told, planned.target)
 
 
+def _stamps_beside(files: Iterable[str], looked: Iterable[str]) -> dict[str, Stamp]:
+    """Return the stamps of other files that were looked at, such as a header."""
+    folders = tuple(os.path.join(path, "") for path in files)
+    others = {path for path in looked if os.path.isfile(path)}.difference(files)
+    return stamps_of((x for x in others if not x.startswith(folders)), Stamp(0, 0))
+
+
 def _converted(task: ConversionTask) -> ConversionRow:
     planned, asked = task.planned, _asked(task)
     target = planned.target
-    state, reason, record = asked.state_at(target)
-    if state == CHANGED and not (task.update or task.overwrite):
-        return ConversionRow.of(planned, DIFFERS, reason)
-    if state == UNKNOWN and not task.overwrite:
-        return ConversionRow.of(planned, FAILED, reason)
-    if state == DONE:
-        return _done_already(task, record)
+    found = asked.state_at(target)
+    if found.state == CHANGED and not (task.update or task.overwrite):
+        return ConversionRow.of(planned, DIFFERS, found.reason)
+    if found.state == TAKEN and not task.overwrite:
+        return ConversionRow.of(planned, LOST, found.reason)
+    if found.state == DONE:
+        return _done_already(task, found.record)
     with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
-        data = _opened(task)
+        with noting_looked() as looked:
+            data = _opened(task)
+        asked = asked.with_files(_stamps_beside(planned.files, looked))
         # Known also after a crash between the move and the last note.
-        asked = asked._replace(lacking=_lacking(data), doubts=_texts(heard))
+        asked = asked._replace(lacking=_lacking(data), doubts=_texts(heard), replaces=found.now)
+        if Fingerprint.at(target) != found.now:
+            raise DatasetError("the target was changed meanwhile", path=target)
         with asked.kept(target):
-            overwrite = asked.replaces is not None
+            overwrite = found.now is not None
             convert(data, target, overwrite=overwrite, progress=False, **task.options)
     record = _verified(task, data, asked.complete(target))
     return _row(task, FINISHED, record)._replace(doubts=_texts(heard))
@@ -146,16 +161,17 @@ def _stopped(task: ConversionTask) -> ConversionRow:
     """Return the outcome of an interrupted conversion, which may just have become complete."""
     target = task.planned.target
     with suppress(OSError, DatasetError):
-        state, _, record = _asked(task).state_at(target)
-        if state == DONE:
-            return _row(task, FINISHED, record if record.nbytes else record.finish(target))
+        found = _asked(task).state_at(target)
+        if found.state == DONE:
+            record = found.record
+            return _row(task, FINISHED, record if record.is_complete else record.finish(target))
     return ConversionRow.of(task.planned, STOPPED)
 
 
 def _done_already(task: ConversionTask, record: ConversionRecord) -> ConversionRow:
     """Return the outcome for a target that is complete; compare it, if it was not compared yet."""
     target = task.planned.target
-    if record.nbytes is None:  # the batch ended between the move and the note
+    if not record.is_complete:  # the batch ended between the move and the note
         record = record.finish(target)
     if task.verify and not record.verified:
         with warnings.catch_warnings():

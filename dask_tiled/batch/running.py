@@ -87,11 +87,13 @@ def convert_all(
     deadline : float, optional
         Seconds after which conversions are stopped. To zarr, the same call resumes them.
     update : bool
-        Replace results whose sources or options have changed.
+        Replace results whose sources or options have changed, unless the results were changed, too.
     overwrite : bool
-        Replace results also if no batch has made them. Nothing that is done is made again.
+        Replace results also if no batch has made them, if they were changed since, or if they were
+        made of another source. Nothing that is done is made again.
     verify : bool
-        Compare each result with its source, bit by bit, unless it was compared before.
+        Compare each result with its source, bit by bit, unless it was compared before and its files
+        were not touched since.
     report : path-like, optional
         Write the outcomes to a ``.csv`` or ``.json`` file, before the first conversion, at the end
         and after interruptions. With ``part``, the name of the file has it, too:

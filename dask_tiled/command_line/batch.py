@@ -50,9 +50,7 @@ def convert_batch(
     **given: Any,
 ) -> None:
     """Convert sources to a folder; end with the exit code of the batch."""
-    from dask_tiled.batch.one import DIFFERS, STOPPED, WAITING
-    from dask_tiled.batch.one import DOUBTFUL as DOUBT
-    from dask_tiled.batch.one import FAILED as LOST
+    from dask_tiled.batch.one import DIFFERS, IN_DOUBT, LOST, STOPPED, WAITING
     from dask_tiled.batch.running import convert_all
 
     printer = _Printer(target, show=progress)
@@ -83,7 +81,7 @@ def convert_batch(
     if failed:
         hint = ". Pass --update to replace those that changed" if counts[DIFFERS] else ""
         raise Failure(f"{len(failed)} of {len(rows)} failed{hint}", FAILED)
-    doubtful = counts[DOUBT] + sum(bool(row.lacking) for row in rows)
+    doubtful = counts[IN_DOUBT] + sum(bool(row.lacking) for row in rows)
     if opening.get("doubts") == "raise" and doubtful:
         raise Failure(f"{doubtful} of {len(rows)} are doubtful or not complete", DOUBTFUL)
 

@@ -46,7 +46,7 @@ OF_A_RUN = {"overwrite", "progress"}
     "--verify",
     "check",
     is_flag=True,
-    help="Read the result, and compare it with the file bit by bit.",
+    help="Compare the result with the file bit by bit; not again if it is as it was then.",
 )
 @with_options(BATCH)
 @with_options(MAPS)
@@ -133,6 +133,7 @@ def _record_of(
     held : iterable of str
         Files that hold the pixels, or lead to them.
     """
+    from dask_tiled.batch.fingerprints import Fingerprint
     from dask_tiled.batch.records import ConversionRecord, stamps_of
     from dask_tiled.cataloguing.walking import Stamp
     from dask_tiled.files.paths import absolute
@@ -143,7 +144,9 @@ def _record_of(
     if path is None or told.get("follow") or not first or not all(map(os.path.isfile, paths)):
         return None
     kept = {name: x for name, x in told.items() if name not in {*OF_A_RUN, "resume", "doubts"}}
-    return ConversionRecord.of(first[0], stamps_of(paths, Stamp(0, 0)), kept, path)
+    record = ConversionRecord.of(first[0], stamps_of(paths, Stamp(0, 0)), kept, path)
+    replaced = Fingerprint.at(path) if told.get("overwrite") else None
+    return record._replace(replaces=replaced)
 
 
 def _is_done(record: ConversionRecord | None, target: str, asked: Mapping[str, Any]) -> bool:

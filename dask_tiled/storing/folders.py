@@ -12,6 +12,7 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.files.paths import open_file, without_scheme
 from dask_tiled.storing.claims import claimed, discard, put_back, remove_replaced, set_aside
 from dask_tiled.storing.disk import at_once, flush, flush_folders, unwritable, writing_to
+from dask_tiled.storing.moves import about_to_move
 from dask_tiled.storing.nodes import below, check_node, files
 from dask_tiled.storing.places import Place, not_cancelled
 from dask_tiled.system.files import allocate, preadv, write_back
@@ -187,6 +188,7 @@ def begin_beside(
             with writing_to(part):
                 _flush_or_discard(store, roots)
             check(path)  # the path may have been created since
+            about_to_move(store, path)
             with writing_to(path):
                 _replace(store, path, part)
         except BaseException as error:

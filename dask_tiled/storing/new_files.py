@@ -14,6 +14,7 @@ from dask_tiled.files.paths import with_room
 from dask_tiled.storing.claims import claimed
 from dask_tiled.storing.disk import flush_folders, writing_to
 from dask_tiled.storing.folders import local_path
+from dask_tiled.storing.moves import about_to_move
 from dask_tiled.storing.nodes import foreign
 
 
@@ -54,6 +55,7 @@ def new_file(path: str, is_kind: Callable[[str], bool], *, overwrite: bool) -> I
             check_place(path, is_kind, overwrite=overwrite)  # the path may have been created since
             with writing_to(path):
                 flush_folders(written)
+                about_to_move(written, path)
                 os.replace(written, path)
                 flush_folders(path)
         except BaseException:

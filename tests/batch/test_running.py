@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from functools import partial
 from itertools import count
@@ -61,10 +62,16 @@ class Here:
 
 @pytest.fixture
 def here(monkeypatch, tmp_path):
-    """Convert and read headers in this process, in a new folder."""
+    """Convert and read headers in this process, one at a time, in a new folder."""
+    one_at_a_time = threading.Lock()  # contexts of warnings are those of all threads
+
+    def read_here(_, read, path, **__):
+        with one_at_a_time:
+            return read(path)
+
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(running, "Converter", Here)
-    monkeypatch.setattr(readers.HeaderReaders, "read", lambda _, read, path, **__: read(path))
+    monkeypatch.setattr(readers.HeaderReaders, "read", read_here)
 
 
 def states(*args, **options):
@@ -111,8 +118,115 @@ def test_repeating_does_nothing(suffix):
     assert before == after
     rows = dask_tiled.convert_all("in", "out", suffix=suffix, verify=True)
     assert {(row.state, row.verified) for row in rows} == {("done already", True)}
-    shutil.copytree("in", "moved", copy_function=shutil.copy2)
-    assert set(states("moved", "out", suffix=suffix).values()) == {"done already"}
+    for folder in ("in", "out"):
+        shutil.copytree(folder, f"copy/{folder}")
+    assert set(states("copy/in", "copy/out", suffix=suffix).values()) == {"done already"}
+
+
+@pytest.mark.usefixtures("here")
+def test_sources_of_the_same_name_are_told_apart():
+    """Also if sizes and times are equal; an update does not replace the result of the first."""
+    save("in/scan.npy")
+    save("other/scan.npy", FRAMES + 1)
+    for folder in ("in", "other"):
+        os.utime(f"{folder}/scan.npy", ns=(1, 1))
+    states("in", "out")
+    for update in (False, True):
+        (row,) = dask_tiled.convert_all("other", "out", update=update)
+        says = f"the target was made of another source, {os.path.abspath('in/scan.npy')}"
+        assert (row.state, row.problem) == ("failed", f"{says}. Pass overwrite=True to replace it.")
+    assert states("in", "out") == {"scan.zarr": "done already"}
+    assert states("other", "out", overwrite=True) == {"scan.zarr": "done"}
+    assert (zarr.open_array("out/scan.zarr/data", mode="r")[:] == FRAMES + 1).all()
+
+
+@pytest.mark.usefixtures("here")
+def test_updates_keep_results_that_somebody_changed():
+    """Of sources that have changed, and of others."""
+    for name in "ab":
+        save(f"in/{name}.npy")
+    states("in", "out")
+    for name in "ab":
+        zarr.open_group(f"out/{name}.zarr", mode="a").create_array("analysis", data=FRAMES)
+    save("in/b.npy", FRAMES + 1)
+    os.utime("in/b.npy", ns=(1, 1))
+    assert states("in", "out", update=True) == {"a.zarr": "failed", "b.zarr": "failed"}
+    assert Path("out/a.zarr/analysis").exists()
+    assert Path("out/b.zarr/analysis").exists()
+    assert states("in", "out", overwrite=True) == {"a.zarr": "done", "b.zarr": "done"}
+
+
+@pytest.mark.usefixtures("here")
+def test_touched_results_are_done_but_are_not_replaced():
+    """The samples of a fingerprint do not show each change of pixels."""
+    save("in/a.npy")
+    states("in", "out", suffix=".npy")
+    os.utime("out/a.npy", ns=(1, 1))
+    assert states("in", "out", suffix=".npy") == {"a.npy": "done already"}
+    save("in/a.npy", FRAMES + 1)
+    os.utime("in/a.npy", ns=(1, 1))
+    (row,) = dask_tiled.convert_all("in", "out", suffix=".npy", update=True)
+    assert row.state == "failed"
+    assert row.problem.startswith("changed since: a.npy, and the target was touched since")
+
+
+@pytest.mark.usefixtures("here")
+def test_changed_headers_of_a_given_file_are_noticed():
+    """The header is no source by itself, but is a part of the record."""
+    Path("in").mkdir()
+    write_mib("in/a.mib", counting_frames((4, 4, 16, 16), "uint16"))
+    assert states("in/a.mib", "out") == {"a.zarr": "done"}
+    assert states("in", "out") == {"a.zarr": "done already"}
+    assert states("in/a.mib", "out") == {"a.zarr": "done already"}
+    os.utime("in/a.hdr", ns=(1, 1))
+    for source in ("in", "in/a.mib"):
+        (row,) = dask_tiled.convert_all(source, "out")
+        assert (row.state, row.problem) == ("changed", "changed since: a.hdr")
+    os.remove("in/a.hdr")
+    (row,) = dask_tiled.convert_all("in/a.mib", "out")
+    assert (row.state, row.problem) == ("changed", "changed since: a.hdr")
+
+
+@pytest.mark.usefixtures("here")
+def test_verified_results_are_compared_again_if_touched():
+    """The damaged byte is none of the samples of the fingerprint."""
+    frames = np.arange(1 << 19, dtype="u4").reshape(8, 256, 256)
+    save("in/a.npy", frames)
+    assert states("in", "out", suffix=".npy", verify=True) == {"a.npy": "done"}
+    with open("out/a.npy", "r+b") as file:
+        file.seek(8192)
+        file.write(b"\xff")
+    os.utime("out/a.npy", ns=(1, 1))
+    (row,) = dask_tiled.convert_all("in", "out", suffix=".npy")
+    assert (row.state, row.verified) == ("done already", False)
+    assert states("in", "out", suffix=".npy", verify=True) == {"a.npy": "failed"}
+    assert states("in", "out", suffix=".npy") == {"a.npy": "changed"}
+    assert states("in", "out", suffix=".npy", update=True, verify=True) == {"a.npy": "done"}
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    "record",
+    [
+        '{"sources": [], "files": [], "options": {}}',
+        '{"sources": ["a"], "files": [], "options": {}}',
+        '{"sources": ["a"], "files": {}, "options": 1}',
+        '{"sources": ["a"], "files": {}, "options": {}, "made": ["1", "", ""]}',
+        '{"sources": ["a"], "files": {}, "options": {}, "made": 3}',
+        '{"sources": ["a"], "files": {}, "options": {}, "doubts": [1]}',
+        '{"sources": 1, "files": {}, "options": {}}',
+        "[1]",
+        "[" * 100000,
+    ],
+)
+def test_damaged_records(record):
+    save("in/a.npy")
+    states("in", "out")
+    Path("out/.dask-tiled/a.zarr.json").write_text(record)
+    (row,) = dask_tiled.convert_all("in", "out")
+    assert row.state == "failed"
+    assert row.problem.startswith("the target exists, and no batch has made it")
+    assert states("in", "out", overwrite=True) == {"a.zarr": "done"}
 
 
 @pytest.mark.usefixtures("here")
@@ -141,8 +255,9 @@ def test_targets_that_were_changed_or_are_not_ours():
     shutil.rmtree("out/b.zarr/data/c")
     shutil.rmtree("out/c.zarr")
     a, b, c = dask_tiled.convert_all("in", "out")
-    assert a.problem == "the target exists, and no batch has made it"
-    assert (b.state, c.state) == ("changed", "done")
+    says = "the target exists, and no batch has made it"
+    assert a.problem == f"{says}. Pass overwrite=True to replace it."
+    assert (b.state, c.state) == ("failed", "done")
     assert b.problem.startswith("the target was changed: it has ")
     assert {*states("in", "out", overwrite=True).values()} == {"done", "done already"}
     assert {*states("in", "out").values()} == {"done already"}
@@ -349,6 +464,7 @@ def test_killed_between_the_move_and_the_note(monkeypatch):
         save("in/a.npy", frames)
         os.utime("in/a.npy", ns=(int(frames[0, 0, 0]) + 1, 1 + int(frames.sum())))
         with monkeypatch.context() as patch:
+            patch.setattr(running, "GRACE", 0)
             patch.setattr(one.ConversionRecord, "complete", lambda *_, **__: sys.exit())
             with pytest.raises(SystemExit):
                 dask_tiled.convert_all("in", "out", update=True)
@@ -372,6 +488,103 @@ def test_an_update_that_was_stopped_goes_on(monkeypatch):
         assert states("in", "out", update=True) == {"a.zarr": "stopped"}
     assert states("in", "out") == {"a.zarr": "done"}
     assert (zarr.open_array("out/a.zarr/data", mode="r")[:] == FRAMES + 1).all()
+
+
+def killed(monkeypatch, *args, **options):
+    """Convert, and end where pixels would be written, with the record as it is then."""
+
+    def end(*_, **__):
+        shutil.copytree("out/.dask-tiled", "kept")
+        sys.exit()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "GRACE", 0)
+        patch.setattr(one, "convert", end)
+        with pytest.raises(SystemExit):
+            dask_tiled.convert_all(*args, **options)
+    shutil.rmtree("out/.dask-tiled", ignore_errors=True)
+    Path("out").mkdir(exist_ok=True)
+    os.rename("kept", "out/.dask-tiled")
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("how", ["touched", "copied", "replaced"])
+def test_targets_of_a_killed_update_are_never_done(monkeypatch, how):
+    """They have the old pixels, whatever has happened to them since."""
+    save("in/a.npy")
+    states("in", "out")
+    save("in/a.npy", FRAMES + 1)
+    os.utime("in/a.npy", ns=(1, 1))
+    killed(monkeypatch, "in", "out", update=True)
+    if how == "touched":
+        Path("out/a.zarr/.DS_Store").touch()
+    else:
+        shutil.move("out/a.zarr", "old.zarr")
+        if how == "copied":
+            shutil.copytree("old.zarr", "out/a.zarr", copy_function=shutil.copyfile)
+        else:
+            dask_tiled.to_zarr(FRAMES * 3, "out/a.zarr")
+    (row,) = dask_tiled.convert_all("in", "out", update=True)
+    assert row.state == "failed"
+    assert row.problem.startswith("the target was changed since it was made, or replaced")
+    Path("out/a.zarr/.DS_Store").unlink(missing_ok=True)
+    assert states("in", "out", overwrite=True) == {"a.zarr": "done"}
+    assert (zarr.open_array("out/a.zarr/data", mode="r")[:] == FRAMES + 1).all()
+
+
+@pytest.mark.usefixtures("here")
+def test_another_target_after_a_killed_conversion_is_kept(monkeypatch):
+    save("in/a.npy")
+    killed(monkeypatch, "in", "out")
+    dask_tiled.to_zarr(FRAMES * 3, "out/a.zarr")
+    assert states("in", "out", update=True) == {"a.zarr": "failed"}
+    assert (zarr.open_array("out/a.zarr/data", mode="r")[:] == FRAMES * 3).all()
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("when", ["_opened", "convert"])
+def test_another_batch_finishes_the_same_target_meanwhile(monkeypatch, when):
+    """Its target and its record are kept."""
+    save("in/a.npy")
+    save("other/a.npy", FRAMES + 1)
+    before = getattr(one, when)
+
+    def late(*args, **options):
+        monkeypatch.setattr(one, when, before)
+        assert states("in", "out") == {"a.zarr": "done"}
+        return before(*args, **options)
+
+    monkeypatch.setattr(one, when, late)
+    assert states("other", "out") == {"a.zarr": "failed"}
+    assert states("other", "out") == {"a.zarr": "failed"}
+    assert states("in", "out") == {"a.zarr": "done already"}
+    assert (zarr.open_array("out/a.zarr/data", mode="r")[:] == FRAMES).all()
+
+
+@pytest.mark.usefixtures("here")
+def test_groups_that_lack_an_array_are_not_done(monkeypatch):
+    """The group appears without arrays that cannot be read, with an error."""
+    save("in/a.npy")
+    with monkeypatch.context() as patch:
+
+        def lacking(*args, **options):
+            dask_tiled.convert(*args, **options)
+            raise DatasetError("1 of 2 arrays are not stored")
+
+        patch.setattr(one, "convert", lacking)
+        assert states("in", "out") == {"a.zarr": "failed"}
+    assert states("in", "out") == {"a.zarr": "done"}
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("target", ["out/a.zarr", "out/a.npy"])
+def test_refused_conversions_leave_no_record(target):
+    """Else a batch would take the target for one that it may replace."""
+    save("in/a.npy")
+    dask_tiled.convert(save("other.npy", FRAMES + 1), target)
+    command("in/a.npy", target, code=2)
+    assert not os.path.exists("out/.dask-tiled")
+    assert set(states("in", "out", suffix=os.path.splitext(target)[1]).values()) == {"failed"}
 
 
 @pytest.mark.usefixtures("here")
