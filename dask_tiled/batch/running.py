@@ -24,7 +24,7 @@ GRACE = 20.0
 """Seconds for conversions to stop after an interruption."""
 TICK = 1.0
 """Seconds between two reports of progress."""
-OF_ONE = "follow", "rest", "with_results", "dimension_names", "disc"
+NOT_IN_BATCHES = "follow", "rest", "with_results", "dimension_names", "disc"
 """Options that apply to one array."""
 
 Told = Callable[[ConversionRow | None, BatchProgress], None]
@@ -144,7 +144,7 @@ def convert_all(
     if is_url(folder):
         raise DatasetError("batches are converted to a local folder", path=folder)
     check_folder(folder)
-    wrong = next((one for one in OF_ONE if options.get(one)), None)
+    wrong = next((one for one in NOT_IN_BATCHES if options.get(one)), None)
     if wrong:
         raise DatasetError(f"{wrong}= applies to one array", found="many files")
     jobs = processors() if jobs is None else check_whole("jobs", jobs, least=1)

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from dask_tiled.batch.records import ConversionRecord
     from dask_tiled.opened.tiled_array import TiledArray
 
-OF_ONE = ("dataset", "dimension_names", "disc", "follow", "maps")
+NOT_FOR_SEVERAL = ("dataset", "dimension_names", "disc", "follow", "maps")
 """Options that apply to one dataset."""
-OF_A_RUN = {"overwrite", "progress"}
-"""Options that do not affect how pixels are stored."""
+OF_WRITING = {"overwrite", "progress"}
+"""Options that no format has."""
 
 
 @click.command(cls=OpeningCommand)
@@ -93,7 +93,7 @@ def convert(
             together=every,
             opening=arguments(files, _given(ctx, options))[1],
             **batch,
-            **{name: x for name, x in asked.items() if name not in OF_A_RUN},
+            **{name: x for name, x in asked.items() if name not in OF_WRITING},
         )
         return
     wrong = next(
@@ -105,7 +105,7 @@ def convert(
         raise click.UsageError(text, ctx)
     from dask_tiled.converting import convert as export
 
-    export.check_options(target, asked.keys() - OF_A_RUN)
+    export.check_options(target, asked.keys() - OF_WRITING)
     if every:
         export.check_several(target)
     told = {**_given(ctx, options), **asked, "all": every}
@@ -134,6 +134,7 @@ def _record_of(
         Files that hold the pixels, or lead to them.
     """
     from dask_tiled.batch.fingerprints import Fingerprint
+    from dask_tiled.batch.one import OF_A_RUN
     from dask_tiled.batch.records import ConversionRecord, stamps_of
     from dask_tiled.cataloguing.walking import Stamp
     from dask_tiled.files.paths import absolute
@@ -143,7 +144,7 @@ def _record_of(
     paths = sorted({*first, *filter(os.path.isfile, map(absolute, looked))})
     if path is None or told.get("follow") or not first or not all(map(os.path.isfile, paths)):
         return None
-    kept = {name: x for name, x in told.items() if name not in {*OF_A_RUN, "resume", "doubts"}}
+    kept = {name: x for name, x in told.items() if name not in {*OF_WRITING, *OF_A_RUN}}
     record = ConversionRecord.of(first[0], stamps_of(paths, Stamp(0, 0)), kept, path)
     replaced = Fingerprint.at(path) if told.get("overwrite") else None
     return record._replace(replaces=replaced)
@@ -181,7 +182,7 @@ def _check_of_several(
     ctx: click.Context, given: Mapping[str, Any], what: str, *, every: bool
 ) -> None:
     """Refuse options that apply to one dataset."""
-    names = OF_ONE if every else [name for name in OF_ONE if name != "maps"]
+    names = NOT_FOR_SEVERAL if every else [name for name in NOT_FOR_SEVERAL if name != "maps"]
     wrong = next((name for name in names if given.get(name) not in (None, (), False)), None)
     if wrong:
         option = wrong.rstrip("s").replace("_", "-") if wrong != "maps" else wrong
