@@ -265,7 +265,7 @@ class Soak:
                     "all": files_in(*temporary),
                 }
 
-            course = Course(max(0.5, (options.minutes or 0) * 60 / 1000), look)
+            course = Course(max(0.1, (options.minutes or 0) * 60 / 1000), look)
             course.start()
             began = time.monotonic()
             self._work(began)
