@@ -7,7 +7,6 @@ need them. They end with this process.
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import sys
 import threading
@@ -38,12 +37,6 @@ MEMORY, MEMORY_RATIO, MOST_MEMORY = 192 << 20, 32, 8 << 30
 several times its size in the file."""
 PRELOADED: list[str] = []
 """Modules that a child imports before its first job; packages add those that they need."""
-START = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from dask_tiled.apart.child import serve
-serve(int(sys.argv[3]), json.loads(sys.argv[2]))
-"""
 
 T = TypeVar("T")
 Run = Callable[..., Any]
@@ -122,23 +115,16 @@ class Child:
         self._start()
 
     def _start(self) -> None:
-        from multiprocessing.connection import Pipe
-        from multiprocessing.spawn import get_executable
-
         self.busy = True
         """Whether a job is running."""
         self.fresh = True
         """Whether no job has run yet."""
         self.prepared = False
         """Whether `prepare` was called."""
-        paths = [path for path in sys.path if isinstance(path, str)]
-        told = map(json.dumps, (paths, PRELOADED))
-        command = [get_executable() or "", "-P", "-c", START, *told]
-        self.connection, theirs = Pipe()
-        with theirs:
-            # Processes with threads fork badly.
-            environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-            self.process = start(command, theirs, environment)
+        # Processes with threads fork badly.
+        environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+        module = "dask_tiled.apart.child"
+        self.process, self.connection = start(module, PRELOADED, environment=environment)
         _children.add(self)
         try:
             self._answer(START_SECONDS)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import sys
 import threading
 from contextlib import suppress
 from queue import SimpleQueue
@@ -19,12 +17,6 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.system.names import offered
 from dask_tiled.system.processes import connection_of, end, start
 
-START = """
-import json, sys
-sys.path[:] = json.loads(sys.argv[1])
-from dask_tiled.batch.children import serve
-serve(int(sys.argv[2]), int(sys.argv[3]))
-"""
 STOP = "stop"
 
 
@@ -38,19 +30,11 @@ class Converter:
     """
 
     def __init__(self, threads: int) -> None:
-        from multiprocessing.connection import Pipe
-        from multiprocessing.spawn import get_executable
-
-        paths = json.dumps([path for path in sys.path if isinstance(path, str)])
-        command = [get_executable() or "", "-P", "-c", START, paths, str(threads)]
-        self.connection, theirs = Pipe()
-        with theirs:
-            try:
-                self._process = start(command, theirs, os.environ)
-            except OSError as error:
-                self.connection.close()
-                found = str(error)
-                raise DatasetError("cannot start a process to convert", found=found) from error
+        try:
+            self._process, self.connection = start(__name__, threads, environment=os.environ)
+        except OSError as error:
+            found = str(error)
+            raise DatasetError("cannot start a process to convert", found=found) from error
         self.task: ConversionTask | None = None
         self.is_alive = True
 
@@ -87,7 +71,7 @@ class Converter:
         return task and ConversionRow.of(task.planned, STOPPED)
 
 
-def serve(threads: int, number: int) -> None:
+def serve(number: int, threads: int) -> None:
     """Convert what a connection asks for, until it is closed."""
     connection, tasks = connection_of(number), SimpleQueue[ConversionTask]()
     interrupts = _Interrupts()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -18,15 +20,39 @@ _startup_info: Any = offered("subprocess", "STARTUPINFO")
 _NEW_GROUP, _NO_WINDOW = (
     offered("subprocess", name) for name in ("CREATE_NEW_PROCESS_GROUP", "CREATE_NO_WINDOW")
 )
+SERVE = """
+import importlib, json, sys
+sys.path[:], module, arguments = json.loads(sys.argv[1])
+importlib.import_module(module).serve(int(sys.argv[2]), *arguments)
+"""
 
 
 def start(
+    module: str, *arguments: Any, environment: Mapping[str, str]
+) -> tuple[subprocess.Popen[bytes], Any]:
+    """Start a process that calls ``serve`` of a module; return it, and the connection to it.
+
+    The process has this one's ``sys.path`` and no standard streams, and Ctrl-C interrupts only this
+    one. ``serve`` receives the number of its connection, and the arguments, which are JSON values.
+    """
+    from multiprocessing.connection import Pipe
+    from multiprocessing.spawn import get_executable
+
+    paths = [path for path in sys.path if isinstance(path, str)]
+    command = [get_executable() or "", "-P", "-c", SERVE, json.dumps([paths, module, arguments])]
+    ours, theirs = Pipe()
+    with theirs:
+        try:
+            return _started(command, theirs, environment), ours
+        except BaseException:
+            ours.close()
+            raise
+
+
+def _started(
     command: Sequence[str], connection: Any, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a process without standard streams; Ctrl-C interrupts only this process.
-
-    The number of the connection in the child is appended to the command.
-    """
+    """Start a command, with the number of the connection in the child appended."""
     nowhere = subprocess.DEVNULL
     options: dict[str, Any] = {"stdin": nowhere, "stdout": nowhere, "stderr": nowhere}
     if _startup_info is None:
