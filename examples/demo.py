@@ -23,7 +23,7 @@ import dask_tiled
 
 mpl.use("Agg")  # draws to files only
 
-DISC = 1.6  # radius of the bright-field detector, mrad: just outside of the direct beam
+DISK = 1.6  # radius of the bright-field detector, mrad: just outside of the direct beam
 ANNULUS = (8.0, 25.0)  # inner and outer angle of the annular detector, mrad
 
 
@@ -72,7 +72,7 @@ def compute_images(arr: da.Array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     first, step = arr.axes[-1].offset, arr.axes[-1].scale  # the same for y
     angle = np.hypot(*(first + step * np.indices(arr.shape[-2:])))
     low, high = ANNULUS
-    detectors = dask_tiled.tiles.apply_masks(arr, [angle < DISC, (angle >= low) & (angle < high)])
+    detectors = dask_tiled.tiles.apply_masks(arr, [angle < DISK, (angle >= low) & (angle < high)])
     with ProgressBar():
         sums, pattern = dask.compute(detectors, arr.mean(axis=(0, 1)))
     return sums[..., 0], sums[..., 1], pattern

@@ -24,7 +24,7 @@ GRACE = 20.0
 """Seconds for conversions to stop after an interruption."""
 TICK = 1.0
 """Seconds between two reports of progress."""
-NOT_IN_BATCHES = "follow", "rest", "with_results", "dimension_names", "disc"
+NOT_IN_BATCHES = "follow", "rest", "with_results", "dimension_names", "maps_disk"
 """Options that apply to one array."""
 
 Told = Callable[[ConversionRow | None, BatchProgress], None]

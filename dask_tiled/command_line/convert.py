@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dask_tiled.batch.records import ConversionRecord
     from dask_tiled.opened.tiled_array import TiledArray
 
-NOT_FOR_SEVERAL = ("dataset", "dimension_names", "disc", "follow", "maps")
+NOT_FOR_SEVERAL = ("dataset", "dimension_names", "follow", "maps", "maps_disk")
 """Options that apply to one dataset."""
 OF_WRITING = {"overwrite", "progress"}
 """Options that no format has."""
@@ -62,7 +62,7 @@ def convert(
     every: bool,
     check: bool,
     maps: str | None,
-    disc: tuple[float | str, ...] | None,
+    maps_disk: tuple[float | str, ...] | None,
     follow: bool,
     **options: Any,
 ) -> None:
@@ -77,7 +77,12 @@ def convert(
     """
     batch = {str(option.name): options.pop(str(option.name)) for option in BATCH}
     own = {str(option.name): options.pop(str(option.name)) for option in EXPORT}
-    own |= {"attributes": dict(own["attributes"]), "follow": follow, "maps": maps, "disc": disc}
+    own |= {
+        "attributes": dict(own["attributes"]),
+        "follow": follow,
+        "maps": maps,
+        "maps_disk": maps_disk,
+    }
     default = ctx.get_parameter_source
     asked = _given(ctx, own)
     together = is_folder(target)
@@ -210,12 +215,12 @@ def _convert_one(
     if options["dataset"] is None and (more := _others(arr)):
         click.echo(f"{files[0]}: {more}")
     begun = time.perf_counter()
-    if {"maps", "disc"} & asked.keys():
+    if {"maps", "maps_disk"} & asked.keys():
         from dask_tiled.converting.maps import maps_of
 
-        found = maps_of(arr, asked.pop("maps", ()), asked.pop("disc", None))
+        found = maps_of(arr, asked.pop("maps", ()), asked.pop("maps_disk", None))
         asked["with_results"] = found.results
-        click.echo(found.disc, nl=bool(found.disc))
+        click.echo(found.disk, nl=bool(found.disk))
     with _recorded(record, target):
         export.convert(arr, target, **asked)
     seconds = time.perf_counter() - begun

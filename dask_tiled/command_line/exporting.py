@@ -7,7 +7,7 @@ import click
 from dask_tiled.command_line.values import (
     CHUNKS,
     COMPRESSOR,
-    DISC,
+    DISK,
     DURATION,
     LEVELS,
     PAIR,
@@ -87,9 +87,9 @@ MAPS = (
         help="Results to store as well: bf, adf, com, sum, mean, max; for zarr in the same pass.",
     ),
     click.Option(
-        ["--disc"],
-        type=DISC,
-        help="For bf and adf: centre (y, x) and radius of the bright disc; detected by default.",
+        ["--maps-disk"],
+        type=DISK,
+        help="For bf and adf: centre (y, x) and radius of the bright disk; detected by default.",
     ),
 )
 

@@ -71,7 +71,7 @@ def read_chunks(text: str) -> Any:
     return sizes
 
 
-def read_disc(text: str) -> tuple[float | str, ...]:
+def read_disk(text: str) -> tuple[float | str, ...]:
     """Parse ``128,128,20`` or ``0 mrad,0 mrad,20 mrad``: positions and a radius."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) != 3 or not all(parts):
@@ -130,7 +130,7 @@ SCAN = Typed("sizes", read_scan, "64,64 or auto")
 VALUE = Typed("value", read_value, "0")
 PAIR = Typed("key=value", read_pair, "key=value")
 CHUNKS = Typed("chunks", read_chunks, "64MiB, 16,16,-1,-1 or scan_y=16")
-DISC = Typed("y,x,radius", read_disc, "128,128,20 or 0 mrad,0 mrad,20 mrad")
+DISK = Typed("y,x,radius", read_disk, "128,128,20 or 0 mrad,0 mrad,20 mrad")
 TILING = Typed("request", read_tiling, "frame, or tile,depth=16,nbytes=1048576")
 COMPRESSOR = Typed("codec", read_compressor, "auto, none, zstd:5, or a codec as JSON")
 LEVELS = Typed("levels", read_levels, "auto or 3")

@@ -69,7 +69,7 @@ def _write_zip(arr: da.Array, _: str, at: str, *, show: bool | None, **options: 
 ZIP, TIFF = (b"PK",), (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 OF_ZARR = (
     "chunks", "shards", "compressors", "layout", "dimension_names", "attributes", "pyramid",
-    "pyramid_method", "zarr_format", "with_results", "maps", "disc",
+    "pyramid_method", "zarr_format", "with_results", "maps", "maps_disk",
 )  # fmt: skip
 STORED = ("chunks", "compressors")
 ZARR = ".zarr"
@@ -128,10 +128,10 @@ def convert(
         Show a progress bar; by default in a terminal and in a notebook.
     **options
         For zarr, the options of :func:`to_zarr`, and ``maps``: results computed in the same pass
-        and stored beside the array: ``"bf"``, the sum of each frame in the bright disc, ``"adf"``,
+        and stored beside the array: ``"bf"``, the sum of each frame in the bright disk, ``"adf"``,
         the sum outside of it; ``"com"``, the centre of mass of each frame; ``"sum"``, the sum of
-        each frame; ``"mean"`` and ``"max"`` of all frames, pixel by pixel. The disc is found in a
-        sample of up to 1024 frames, unless given as ``disc``: (y, x, radius), as for
+        each frame; ``"mean"`` and ``"max"`` of all frames, pixel by pixel. The disk is found in a
+        sample of up to 1024 frames, unless given as ``maps_disk``: (y, x, radius), as for
         :func:`tiles.disk`. For HyperSpy's files, ``chunks`` and ``compressors``; other formats have
         no options.
 
@@ -155,13 +155,13 @@ def convert(
     """
     suffix = suffix_of(target)
     check_options(target, options)
-    maps, disc = options.pop("maps", ()), options.pop("disc", None)
+    maps, maps_disk = options.pop("maps", ()), options.pop("maps_disk", None)
     several = arrays_by_name(data)
     if several is not None:
-        check_several(target, maps=maps, disc=disc)
-    elif maps or disc is not None:
+        check_several(target, maps=maps, maps_disk=maps_disk)
+    elif maps or maps_disk is not None:
         data = opened(data)
-        made = maps_of(data, maps, disc).results
+        made = maps_of(data, maps, maps_disk).results
         options["with_results"] = made | arrays_of(options.get("with_results"))
     if suffix == ZARR:
         arr: Any = opened(data) if several is None else several

@@ -11,7 +11,7 @@ import numpy as np
 from dask_tiled.errors import DatasetError, nearest
 from dask_tiled.opened.job_arrays import Reducible
 from dask_tiled.opened.tile_functions import reducible
-from dask_tiled.tiles.lengths import PIXELS, Length, SignalAxes, found_disc
+from dask_tiled.tiles.lengths import PIXELS, Length, SignalAxes, found_disk
 from dask_tiled.tiles.masks import center_of_mass
 from dask_tiled.tiles.shapes import Mask, disk
 
@@ -24,7 +24,7 @@ OF_FRAMES: Mapping[str, tuple[str, Callable[[Reducible], da.Array]]] = {
 OF_SCANS = {"bf": "bright_field", "adf": "dark_field", "com": "center_of_mass"}
 """Maps of scans of diffraction patterns: names of the arrays."""
 SAMPLE = 1024
-"""Maximum number of frames averaged to find the bright disc."""
+"""Maximum number of frames averaged to find the bright disk."""
 
 
 class Maps(NamedTuple):
@@ -32,11 +32,11 @@ class Maps(NamedTuple):
 
     results: dict[str, da.Array]
     """Lazy maps by array name."""
-    disc: str = ""
-    """The bright disc that was found, as text; empty if it was not searched."""
+    disk: str = ""
+    """The bright disk that was found, as text; empty if it was not searched."""
 
 
-def maps_of(arr: Any, maps: str | Iterable[str], disc: Sequence[Length] | None = None) -> Maps:
+def maps_of(arr: Any, maps: str | Iterable[str], maps_disk: Sequence[Length] | None = None) -> Maps:
     """Return lazy maps of an array, which an export computes.
 
     Parameters
@@ -45,14 +45,14 @@ def maps_of(arr: Any, maps: str | Iterable[str], disc: Sequence[Length] | None =
         nav + sig.
     maps : str or iterable of str
         Names, or a text of names separated by commas.
-    disc : sequence of float or str, optional
-        Centre of the bright disc, (y, x), and its radius, as in :func:`tiles.disk`; by default it
+    maps_disk : sequence of float or str, optional
+        Centre of the bright disk, (y, x), and its radius, as in :func:`tiles.disk`; by default it
         is found in the mean of a sample of the frames.
 
     Raises
     ------
     DatasetError
-        A map is unknown, or not defined for the array; or no bright disc is found.
+        A map is unknown, or not defined for the array; or no bright disk is found.
     """
     names = [x.strip() for x in maps.split(",")] if isinstance(maps, str) else [*maps]
     known = (*OF_SCANS, *OF_FRAMES)
@@ -73,9 +73,9 @@ def maps_of(arr: Any, maps: str | Iterable[str], disc: Sequence[Length] | None =
             hint="Pass the shape of the scan, nav_shape=." * (x.nav_ndim == 1),
         )
     needed = bool({"bf", "adf"} & {*scan})
-    if disc is not None and not needed:
-        raise DatasetError("a disc only applies to bf and adf", found=f"disc={disc!r}")
-    inside, told = _disc(x, disc) if needed else (np.empty(0, bool), "")
+    if maps_disk is not None and not needed:
+        raise DatasetError("a disk only applies to bf and adf", found=f"maps_disk={maps_disk!r}")
+    inside, told = _disk(x, maps_disk) if needed else (np.empty(0, bool), "")
     masks = {"bf": inside, "adf": ~inside}
     found = {}
     for name in names:
@@ -89,26 +89,26 @@ def maps_of(arr: Any, maps: str | Iterable[str], disc: Sequence[Length] | None =
     return Maps(found, told)
 
 
-def _disc(x: Reducible, given: Sequence[Length] | None) -> tuple[Mask, str]:
-    """Return the pixels in the bright disc, and the disc as text."""
+def _disk(x: Reducible, given: Sequence[Length] | None) -> tuple[Mask, str]:
+    """Return the pixels in the bright disk, and the disk as text."""
     frame = SignalAxes.of(x)
     if given is not None:
         if isinstance(given, str) or len(given) != 3:
             expected = "its centre, (y, x), and its radius"
-            raise DatasetError("invalid disc", expected=expected, found=repr(given))
+            raise DatasetError("invalid disk", expected=expected, found=repr(given))
         y, x_, radius = given
         inside = disk(x.arr, radius, (y, x_))
         if not inside.any():
             size = " x ".join(map(str, inside.shape))
             expected = f"at least one of the {size} pixels"
-            raise DatasetError("no pixel is in the disc", expected=expected, found=repr(given))
+            raise DatasetError("no pixel is in the disk", expected=expected, found=repr(given))
         return inside, ""
-    hint = "Pass disc=(y, x, radius)."
-    disc = found_disc(x, frame, hint, limit=SAMPLE)
+    hint = "Pass maps_disk=(y, x, radius)."
+    bright = found_disk(x, frame, hint, limit=SAMPLE)
     places = [
         f"{axis.name} = {axis.offset + axis.scale * at:.4g} {axis.units or PIXELS}"
-        for axis, at in zip(frame.axes, (disc.y, disc.x), strict=True)
+        for axis, at in zip(frame.axes, (bright.y, bright.x), strict=True)
     ]
     last = frame.axes[-1]
-    radius = f"{abs(last.scale) * disc.radius:.4g} {last.units or PIXELS}"
-    return disc.mask(frame.shape), f"bright disc at {', '.join(places)}, radius {radius}"
+    radius = f"{abs(last.scale) * bright.radius:.4g} {last.units or PIXELS}"
+    return bright.mask(frame.shape), f"bright disk at {', '.join(places)}, radius {radius}"

@@ -216,14 +216,14 @@ def _ends(scene: Scene, x: Detector) -> list[tuple[int, int]]:
     return found
 
 
-def usual(scene: Scene, disc: Sequence[float] | None) -> Detector:
-    """Return the initial detector of a page: the bright disc, if one was found."""
+def usual(scene: Scene, disk: Sequence[float] | None) -> Detector:
+    """Return the initial detector of a page: the bright disk, if one was found."""
     shape = scene.frame_shape
     middle = tuple((n - 1) / 2 for n in shape)
     size = tuple(max(1.0, n / 4) for n in shape)
     radius = max(1.0, min(shape) / 6)
     kind = "disk" if len(shape) == 2 else "rectangle"
-    if disc is not None:
-        *middle_of_disc, radius = disc
-        middle = tuple(middle_of_disc)
+    if disk is not None:
+        *middle_of_disk, radius = disk
+        middle = tuple(middle_of_disk)
     return Detector(kind, middle, radius, radius / 2, size, "sum")

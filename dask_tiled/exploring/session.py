@@ -22,7 +22,7 @@ from dask_tiled.exploring.running import Check, Computing, Newest, message_of
 from dask_tiled.exploring.scene import Scene
 from dask_tiled.exploring.state import Bounds, State, bounds, check_message, whole
 from dask_tiled.exploring.zooming import part_of, scenes_of
-from dask_tiled.measuring.discs import find_disc
+from dask_tiled.measuring.disks import find_disk
 from dask_tiled.measuring.sampling import is_remote
 from dask_tiled.model.indexing import Array
 from dask_tiled.opened.axes import labelled, shown_of
@@ -285,17 +285,17 @@ class PageSession:
         yield
 
     def _first_frames(self, scene: Scene, check: Check) -> Iterator[None]:
-        """Find the bright disc in the mean of a few frames, for the initial detector."""
-        disc = None
+        """Find the bright disk in the mean of a few frames, for the initial detector."""
+        disk = None
         try:
             if scene.scan and len(scene.frame) == 2:
                 view, compute = scene.view(self.state.places), partial(self._compute, check=check)
                 found = next(mean_estimates(view, len(scene.scan), compute, self._pace))
                 frames = np.reshape(found.values, (-1, *scene.frame_shape))
-                disc = find_disc(frames.mean(axis=0))
+                disk = find_disk(frames.mean(axis=0))
             with self._asked:
                 check()
-                self.state = State.first(scene, disc)
+                self.state = State.first(scene, disk)
                 self.send(Message({"type": "state", "state": self.state.as_json()}))
                 self._show(self.state, anew=True)
         finally:

@@ -33,12 +33,12 @@ class State(NamedTuple):
     detector: Detector
 
     @classmethod
-    def first(cls, scene: Scene, disc: Sequence[float] | None = None) -> Self:
+    def first(cls, scene: Scene, disk: Sequence[float] | None = None) -> Self:
         """Return the initial state of a page."""
         sizes = scene.arr.shape
         middle = tuple(sizes[k] if k == scene.channels else sizes[k] // 2 for k in scene.sliders)
         position = tuple(n // 2 for n in scene.scan_shape)
-        return cls(middle, position, None, usual(scene, disc))
+        return cls(middle, position, None, usual(scene, disk))
 
     @classmethod
     def read(cls, scene: Scene, message: Mapping[str, Any]) -> Self:

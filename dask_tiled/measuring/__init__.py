@@ -1,1 +1,1 @@
-"""Measurements of samples of an array: bad pixels and discs."""
+"""Measurements of samples of an array: bad pixels and disks."""

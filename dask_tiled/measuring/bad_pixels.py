@@ -23,7 +23,7 @@ Bools = npt.NDArray[np.bool_]
 
 PARTS = 5
 """Parts of the sample, each judged separately: a pixel is bad if it is bad in most parts. A
-cosmic ray is in one part only, and overlapping diffraction discs stand out in few."""
+cosmic ray is in one part only, and overlapping diffraction disks stand out in few."""
 LEAST_FRAMES = 4 * PARTS
 SHARP = 4.0
 """A pixel stands out if it exceeds its neighbours by this multiple of their differences. No spot
@@ -47,7 +47,7 @@ def find_bad_pixels(
     Mean and standard deviation of each pixel are compared with those of its neighbours. A pixel is
     hot or noisy if one of them is far above the second largest of its neighbours, relative to their
     differences and to its own noise; it is dead or stuck if one is less than a fifth of each of
-    theirs. Discs, spots wider than a pixel, and gradients are not affected. A pixel is bad if it
+    theirs. Disks, spots wider than a pixel, and gradients are not affected. A pixel is bad if it
     meets these criteria in most of five parts of the sample, at the edge of the frame in all of
     them: events in single frames are ignored.
 
@@ -107,7 +107,7 @@ def find_bad_pixels(
     parts = _statistics(pixels, nav_ndim)
     in_each = threshold * math.sqrt(MEDIAN / len(parts))
     votes = np.sum([_bad(part, in_each) for part in parts], axis=0)
-    # At the edge, a single pixel may be the rest of a cut-off disc: all parts must agree there.
+    # At the edge, a single pixel may be the rest of a cut-off disk: all parts must agree there.
     inside = np.zeros(whole, bool)
     inside[(slice(1, -1),) * len(whole)] = True
     bad = votes >= np.where(inside, len(parts) // 2 + 1, len(parts))
@@ -183,7 +183,7 @@ def _stands_out(values: Array, errors: Array, still: Bools, threshold: float) ->
     error = np.sqrt(errors**2 + _around(errors).usual ** 2 + scatter**2)
     pattern = PATTERN * abs(near.most)
     allowed = threshold * np.hypot(error, pattern) + SHARP * (near.most - near.second)
-    # Two constant pixels may be neighbours. A gap between discs is compared with more distant
+    # Two constant pixels may be neighbours. A gap between disks is compared with more distant
     # pixels.
     is_low = values < DEAD * np.where(still, near.second, near.least)
     # The pixel itself comes first.

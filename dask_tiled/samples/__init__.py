@@ -22,7 +22,7 @@ def gold(*, bad_pixels: bool = False) -> Path:
     """Return the path of a 4D-STEM scan of gold crystals on a carbon film, in Merlin's format.
 
     A MIB file of 60 x 64 positions, 1 nm apart, and frames of 128 x 128 pixels of 0.4 mrad, uint16:
-    121 MiB. A beam of 200 kV and 0.8 mrad semi-angle makes a small disc and the rings of gold, 111
+    121 MiB. A beam of 200 kV and 0.8 mrad semi-angle makes a small disk and the rings of gold, 111
     at 10.7 mrad, 200 at 12.3, 220 at 17.4 and more. Thickness deflects the beam by up to 0.15 mrad,
     the gradient of a phase, which the centre of mass recovers.
 

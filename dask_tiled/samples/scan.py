@@ -3,10 +3,10 @@
 This is a mixture model, not a multislice calculation, but all its parts look as microscopists
 expect:
 
-- a nearly parallel probe makes a small disc of the direct beam and one for each Bragg reflection
+- a nearly parallel probe makes a small disk of the direct beam and one for each Bragg reflection
   near the Ewald sphere, with two-beam intensities in the local thickness of the crystal;
 - the gradient of the phase, which is the mean inner potential along the beam, deflects the direct
-  disc;
+  disk;
 - carbon scatters into its amorphous rings, gold into a thermal diffuse tail to high angles;
 - electrons are counted: their number is conserved, and the counts have Poisson noise.
 
@@ -183,7 +183,7 @@ class Specimen:
         rng = np.random.default_rng(3)
         angle = MRAD * np.hypot(*(np.indices((DETECTOR, DETECTOR)) - (DETECTOR - 1) / 2))
         smooth = whole([carbon_profile(angle), diffuse_profile(angle)])
-        patterns = [whole(discs(c.g)) for c in self.crystals]
+        patterns = [whole(disks(c.g)) for c in self.crystals]
 
         for row in range(rows):
             elastic = np.exp(-self.gold[row] / GOLD_DIFFUSE_PATH)
@@ -194,7 +194,7 @@ class Specimen:
             # Reflections take their intensity from the direct beam, but never all of it.
             left = elastic * thin / (1 + sum(e.sum(axis=-1) for e in excited))
             mean = mix(np.stack([elastic * (1 - thin), 1 - elastic], axis=-1), smooth)
-            mean += np.rint(left * UNIT)[:, None, None] * whole(discs(self._deflection[row]))
+            mean += np.rint(left * UNIT)[:, None, None] * whole(disks(self._deflection[row]))
             for beams, pattern in zip(excited, patterns, strict=True):
                 here = beams.any(axis=-1)
                 if here.any():
@@ -213,19 +213,19 @@ def mix(weights: Floats, patterns: NDArray[np.float32]) -> Floats:
     return (np.rint(weights * UNIT) @ flat).reshape(len(weights), *patterns.shape[1:])
 
 
-def discs(centres: Floats) -> Floats:
-    """Return discs of the probe around ``centres`` (n, 2) in mrad; a whole disc sums to 1."""
+def disks(centres: Floats) -> Floats:
+    """Return disks of the probe around ``centres`` (n, 2) in mrad; a whole disk sums to 1."""
     radius = SEMI_ANGLE / MRAD
     reach = np.arange(-math.ceil(radius) - 1, math.ceil(radius) + 2)
     out = np.zeros((len(centres), DETECTOR, DETECTOR))
     for frame, (y, x) in zip(out, centres / MRAD + (DETECTOR - 1) / 2, strict=True):
         rows, columns = round(y) + reach, round(x) + reach
-        disc = np.clip(radius - np.hypot(rows[:, None] - y, columns - x) + 0.5, 0, 1)
-        disc /= disc.sum()
+        disk = np.clip(radius - np.hypot(rows[:, None] - y, columns - x) + 0.5, 0, 1)
+        disk /= disk.sum()
         for places in (rows, columns):
             places[(places < 0) | (places >= DETECTOR)] = DETECTOR  # outside the detector
         padded = np.zeros((DETECTOR + 1, DETECTOR + 1))
-        padded[np.ix_(rows, columns)] = disc
+        padded[np.ix_(rows, columns)] = disk
         frame[:] = padded[:-1, :-1]
     return out
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dask_tiled.measuring.discs import Disc
+from dask_tiled.measuring.disks import Disk
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.units import SHOWN, Prefixed
@@ -25,7 +25,7 @@ class ImagePanel(NamedTuple):
     values: Array
     axes: tuple[Axis, Axis]
     units: str = ""
-    disc: Disc | None = None
+    disk: Disk | None = None
     colours: str = "gray"
     ends: tuple[str, str] = ("", "")
     """Directions at the ends of both axes, such as ``"SI"``, if known."""

@@ -187,11 +187,11 @@ def _draw_image(axes: Axes, image: ImagePanel, ink: str = "") -> tuple[Axis, Axi
         axis.set_label_text(_label(one))
         axis.set_major_locator(MaxNLocator(4, integer=not one.units and abs(one.scale) >= 1))
         _show_coordinates(axis, one)
-    if image.disc is not None:
+    if image.disk is not None:
         from matplotlib.patches import Ellipse
 
-        at = _place(x, image.disc.x), _place(y, image.disc.y)
-        sizes = (2 * image.disc.radius * abs(axis.scale) for axis in (x, y))
+        at = _place(x, image.disk.x), _place(y, image.disk.y)
+        sizes = (2 * image.disk.radius * abs(axis.scale) for axis in (x, y))
         axes.add_patch(Ellipse(at, *sizes, fill=False, edgecolor=CIRCLE, linewidth=1.4))
     if x.units and aspect is not None and (x.units == y.units):
         _draw_scale_bar(axes, abs(right - left), x.units)

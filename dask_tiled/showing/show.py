@@ -13,7 +13,7 @@ import numpy as np
 from dask.base import compute
 
 from dask_tiled.errors import DatasetError, check_whole
-from dask_tiled.measuring.discs import Disc, find_disc
+from dask_tiled.measuring.disks import Disk, find_disk
 from dask_tiled.measuring.sampling import mean_of, steps_between
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.colours import drawn as colours_of_channels
@@ -46,8 +46,8 @@ def show(arr: Any, target: Path | IO[bytes] | None = None, *, frames: int | None
 
     The picture depends on the axes:
 
-    - a scan: its mean frame, and the sums inside and outside of its bright disc, as virtual
-      detectors; without a disc, the sums of its frames;
+    - a scan: its mean frame, and the sums inside and outside of its bright disk, as virtual
+      detectors; without a disk, the sums of its frames;
     - a stack: its mean frame and the sum of each; a spectrum image: its mean spectrum and the sum
       of each;
     - channels and masks: an image for each, with its name, and a colour image of channels; they are
@@ -240,12 +240,12 @@ def _scan(subject: Subject, limit: int | None) -> Drawn:
     outer = pixels.ndim - (sample.arr.ndim - nav)
     mean = mean_of(pixels, outer)
     is_image = mean.ndim - (colours is not None) == 2
-    disc = find_disc(mean) if mean.ndim == 2 and nav > 1 else None
+    disk = find_disk(mean) if mean.ndim == 2 and nav > 1 else None
     masks, titles = np.ones((1, *mean.shape)), ["Sum of each frame"]
     if not is_image:
         titles = ["Sum of each spectrum"]
-    if disc is not None:
-        inside = disc.mask(mean.shape)
+    if disk is not None:
+        inside = disk.mask(mean.shape)
         masks, titles = np.stack([inside, ~inside]), ["Bright field", "Dark field"]
     seen = np.full((*there.shape, len(masks)), np.nan)
     seen[there] = _sums(pixels, masks.astype(float), outer).reshape(-1, len(masks))
@@ -257,7 +257,7 @@ def _scan(subject: Subject, limit: int | None) -> Drawn:
         mean = np.moveaxis(mean, colours - nav, -1)
         frame = frame._replace(axes=_without(frame.axes, colours - nav))
     scan = sample._replace(axes=sample.axes[max(0, nav - 2) : nav])
-    drawn = [_panel(frame, "Mean frame" if is_image else "Mean spectrum", mean, disc, "inferno")]
+    drawn = [_panel(frame, "Mean frame" if is_image else "Mean spectrum", mean, disk, "inferno")]
     drawn += [_panel(scan, title, seen[..., k]) for k, title in enumerate(titles)]
     return drawn, notes
 
@@ -329,13 +329,13 @@ def _lines(subject: Subject, values: Array) -> Line | None:
 
 
 def _panel(
-    subject: Subject, title: str, values: Array, disc: Disc | None = None, colours: str = "gray"
+    subject: Subject, title: str, values: Array, disk: Disk | None = None, colours: str = "gray"
 ) -> Panel:
     """Return a panel of values on a subject's axes, in anatomical orientation if known."""
     axes, units = subject.axes, subject.units
     if len(axes) == 1:
         return Line(title, values[np.newaxis], axes[0], units)
-    return _upright(ImagePanel(title, values, (axes[0], axes[1]), units, disc, colours), subject)
+    return _upright(ImagePanel(title, values, (axes[0], axes[1]), units, disk, colours), subject)
 
 
 def _upright(image: ImagePanel, subject: Subject) -> ImagePanel:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import TilingError
-from dask_tiled.measuring.discs import Disc, find_disc
+from dask_tiled.measuring.disks import Disk, find_disk
 from dask_tiled.measuring.sampling import mean_of, sampled
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import quantity
@@ -117,10 +117,10 @@ def distances(
     return np.sqrt(np.broadcast_to(squares, shape))
 
 
-def found_disc(x: Reducible, frame: SignalAxes, hint: str, limit: int | None = None) -> Disc:
-    """Find the bright disc in the mean of some frames; this computes them.
+def found_disk(x: Reducible, frame: SignalAxes, hint: str, limit: int | None = None) -> Disk:
+    """Find the bright disk in the mean of some frames; this computes them.
 
-    Raise a TilingError if frames are not images, or their mean has no disc.
+    Raise a TilingError if frames are not images, or their mean has no disk.
     """
     if len(frame.shape) != 2:
         expected, found = "two signal axes", f"{len(frame.shape)}"
@@ -128,18 +128,18 @@ def found_disc(x: Reducible, frame: SignalAxes, hint: str, limit: int | None = N
             "the centre can be found in images only", expected=expected, found=found, hint=hint
         )
     pixels = sampled(x.arr, x.nav_ndim, limit)
-    disc = find_disc(mean_of(abs(pixels) if pixels.dtype.kind == "c" else pixels, pixels.ndim - 2))
-    if disc is None:
-        raise TilingError("no bright disc is found in the mean of the frames", hint=hint)
-    return disc
+    disk = find_disk(mean_of(abs(pixels) if pixels.dtype.kind == "c" else pixels, pixels.ndim - 2))
+    if disk is None:
+        raise TilingError("no bright disk is found in the mean of the frames", hint=hint)
+    return disk
 
 
 def center_of(x: Reducible, frame: SignalAxes, center: Sequence[Length] | None) -> Place:
-    """Return a given centre, or compute the middle of the bright disc."""
+    """Return a given centre, or compute the middle of the bright disk."""
     if center is not None:
         return frame.place(center)
-    disc = found_disc(x, frame, f"Pass center=({', '.join(axis.name for axis in frame.axes)}).")
-    return disc.y, disc.x
+    disk = found_disk(x, frame, f"Pass center=({', '.join(axis.name for axis in frame.axes)}).")
+    return disk.y, disk.x
 
 
 def _factor(axis: Axis, unit: str) -> float:

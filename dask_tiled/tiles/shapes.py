@@ -33,7 +33,7 @@ def disk(
         axes, by pint if necessary; ``"10 px"`` always means pixels.
     center : sequence of float or str, optional
         A position on each signal axis, (y, x), in the units of the radius and including the offsets
-        of the axes. By default the centre is the mean position of the pixels of the bright disc in
+        of the axes. By default the centre is the mean position of the pixels of the bright disk in
         the mean of a sample of the frames, which is computed by this call.
     sig_ndim : int, optional
         As in :func:`dask_tiled.map_tiles`.
@@ -48,7 +48,7 @@ def disk(
     ------
     TilingError
         The radius or the centre is invalid, or has an incompatible unit; or no
-        bright disc is found.
+        bright disk is found.
 
     Examples
     --------

@@ -45,11 +45,11 @@ def test_an_image_is_shrunk_to_means(tmp_path):
 
 def test_kinds_of_arrays(tmp_path):
     """A mean frame of a scan, the middle of a volume, a map of spectra; nothing of lines."""
-    disc = np.hypot(*np.indices((32, 32)) - 16) < 6
-    scan = np.where(disc, 100, 1) * np.ones((4, 5, 1, 1))
+    disk = np.hypot(*np.indices((32, 32)) - 16) < 6
+    scan = np.where(disk, 100, 1) * np.ones((4, 5, 1, 1))
     write_mib(tmp_path / "scan.mib", scan.astype("u2"))
     found = thumbnail(dask_tiled.open_dataset(tmp_path / "scan.mib"))
-    np.testing.assert_array_equal(found > 128, disc)
+    np.testing.assert_array_equal(found > 128, disk)
     spectra = np.ones((6, 7, 1), "u2") * np.arange(50, dtype="u2")
     spectra[2, 3] *= 9
     found = thumbnail(opened(tmp_path, spectra, sig_dims=1))

@@ -255,27 +255,27 @@ def test_doctor_measures_compilation():
 
 
 def test_maps_in_the_same_pass(tmp_path, monkeypatch):
-    """convert prints the bright disc that it finds; without one, the error names --disc."""
+    """convert prints the bright disk that it finds; without one, the error names --maps-disk."""
     monkeypatch.chdir(tmp_path)
-    disc = np.hypot(*np.ogrid[-16:16, -16:16]) < 6
-    pixels = np.where(disc, np.arange(12)[:, None, None] + 20, 1).astype("u2").reshape(3, 4, 32, 32)
+    disk = np.hypot(*np.ogrid[-16:16, -16:16]) < 6
+    pixels = np.where(disk, np.arange(12)[:, None, None] + 20, 1).astype("u2").reshape(3, 4, 32, 32)
     path = write_mib("scan.mib", pixels)
     out = run("convert", path, "out.zarr", "--maps", "bf,adf,com,mean,sum,max", "--no-progress")
-    assert "bright disc at " in out
+    assert "bright disk at " in out
     assert " px, radius " in out
     group = zarr.open_group("out.zarr", mode="r")
-    np.testing.assert_array_equal(group["bright_field"][...], pixels[..., disc].sum(-1))
-    np.testing.assert_array_equal(group["dark_field"][...], pixels[..., ~disc].sum(-1))
+    np.testing.assert_array_equal(group["bright_field"][...], pixels[..., disk].sum(-1))
+    np.testing.assert_array_equal(group["dark_field"][...], pixels[..., ~disk].sum(-1))
     np.testing.assert_array_equal(group["max"][...], pixels.max((0, 1)))
-    words = "--overwrite", "--maps", "bf", "--disc", "16,16,1", "--no-progress"
+    words = "--overwrite", "--maps", "bf", "--maps-disk", "16,16,1", "--no-progress"
     run("convert", path, "out.zarr", *words)
     found = zarr.open_array("out.zarr/bright_field", mode="r")[...]
     np.testing.assert_array_equal(found, pixels[..., 16, 16])
     flat = write_mib("flat.mib", np.ones((3, 4, 32, 32), "u2"))
     done = CliRunner().invoke(app, ["convert", str(flat), "flat.zarr", "--maps", "bf"])
     assert done.exit_code == 2
-    assert "no bright disc" in done.output
-    assert "Pass --disc y,x,radius." in done.output
+    assert "no bright disk" in done.output
+    assert "Pass --maps-disk y,x,radius." in done.output
     assert not (tmp_path / "flat.zarr").exists()
 
 

@@ -462,8 +462,8 @@ def test_paths_are_opened(arr, tmp_path):
 
 
 MAPS = {
-    "bf": ("bright_field", lambda a, disc: a[..., disc].sum(-1)),
-    "adf": ("dark_field", lambda a, disc: a[..., ~disc].sum(-1)),
+    "bf": ("bright_field", lambda a, disk: a[..., disk].sum(-1)),
+    "adf": ("dark_field", lambda a, disk: a[..., ~disk].sum(-1)),
     "sum": ("sum", lambda a, _: a.sum((2, 3))),
     "mean": ("mean", lambda a, _: a.mean((0, 1))),
     "max": ("max", lambda a, _: a.max((0, 1))),
@@ -472,19 +472,19 @@ MAPS = {
 
 @pytest.mark.parametrize("suffix", [".zarr", ".zarr.zip"])
 def test_maps_are_stored_with_the_data(arr, tmp_path, suffix):
-    """The disc may be given in units of the axes."""
+    """The disk may be given in units of the axes."""
     path = tmp_path / f"out{suffix}"
     y, x = (
         axis.offset + axis.scale * np.arange(n) for axis, n in zip(AXES[2:], (16, 12), strict=True)
     )
-    disc = np.hypot(y[:, None] - 0.5, x - 1) <= 1.2
+    disk = np.hypot(y[:, None] - 0.5, x - 1) <= 1.2
     given = ("0.5 1/nm", 1, 1.2)
-    options = {"disc": given, "with_results": None, "verify": True, "progress": False}
+    options = {"maps_disk": given, "with_results": None, "verify": True, "progress": False}
     convert(arr, path, maps=[*MAPS, "com"], **options)
     opened = zarr.storage.ZipStore(path, mode="r") if suffix == ".zarr.zip" else path
     group = zarr.open_group(opened, mode="r")
     for name, expected in MAPS.values():
-        np.testing.assert_array_equal(group[name][...], expected(FRAMES, disc))
+        np.testing.assert_array_equal(group[name][...], expected(FRAMES, disk))
     assert group["center_of_mass"].shape == (6, 8, 2)
 
 
@@ -506,19 +506,19 @@ REFUSED_MAPS = {
     "frames in a row": (lambda a: a.reshape(48, 16, 12), "bf", "bf needs a scan of images"),
     "spectra": (lambda a: a[:, :, 3], "com", "one of mean, max, sum"),
     "one frame": (lambda a: a[0, 0], "mean", "maps need navigation axes"),
-    "no disc": (lambda a: a, "sum,adf", "no bright disc .* Pass disc="),
+    "no disk": (lambda a: a, "sum,adf", "no bright disk .* Pass maps_disk="),
 }
 
 
-@pytest.mark.parametrize(("maps", "disc", "match"), [
-    ("com,sum", (1, 1, 1), "a disc only applies to bf and adf"),
-    ("", (1, 1, 1), "a disc only applies to bf and adf|no such map"),
-    ("bf", (900, 1, 1.2), "no pixel is in the disc; expected at least one of the 16 x 12 pixels"),
-    ("adf", (1, 1), "invalid disc"),
+@pytest.mark.parametrize(("maps", "disk", "match"), [
+    ("com,sum", (1, 1, 1), "a disk only applies to bf and adf"),
+    ("", (1, 1, 1), "a disk only applies to bf and adf|no such map"),
+    ("bf", (900, 1, 1.2), "no pixel is in the disk; expected at least one of the 16 x 12 pixels"),
+    ("adf", (1, 1), "invalid disk"),
 ])  # fmt: skip
-def test_invalid_discs_are_refused(arr, tmp_path, maps, disc, match):
+def test_invalid_disks_are_refused(arr, tmp_path, maps, disk, match):
     with pytest.raises(DatasetError, match=match):
-        convert(arr, tmp_path / "out.zarr", maps=maps, disc=disc)
+        convert(arr, tmp_path / "out.zarr", maps=maps, maps_disk=disk)
     assert not (tmp_path / "out.zarr").exists()
 
 

@@ -71,8 +71,8 @@ def served():
 
 def scan_of(shape=(24, 32, 48, 64)):
     y, x = np.indices(shape[2:])
-    disc = np.hypot(y - shape[2] / 2, x - shape[3] / 2) < 9
-    rates = np.where(disc, 20, 1) * np.linspace(0.5, 1.5, shape[1])[:, None, None]
+    disk = np.hypot(y - shape[2] / 2, x - shape[3] / 2) < 9
+    rates = np.where(disk, 20, 1) * np.linspace(0.5, 1.5, shape[1])[:, None, None]
     return np.random.default_rng(0).poisson(np.broadcast_to(rates, shape)).astype("u2")
 
 

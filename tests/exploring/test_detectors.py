@@ -81,7 +81,7 @@ def test_rectangle_selects_a_range_of_spectra():
     assert np.array_equal(names["image"], arr[:, 3:7].sum(1).compute())
 
 
-def test_first_detector_is_the_bright_disc(arrays):
+def test_first_detector_is_the_bright_disk(arrays):
     scene = Scene.of(arrays["without units"])
     assert usual(scene, (7.0, 9.0, 3.0))[:3] == ("disk", (7.0, 9.0), 3.0)
     assert usual(scene, None).center == (7.5, 9.5)

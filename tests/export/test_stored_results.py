@@ -38,9 +38,9 @@ from dask_tiled.testing import write_mib, write_raw
 
 RANDOM = np.random.default_rng(8)
 COUNTS = RANDOM.poisson(40, (6, 10, 32, 64)).astype("u2")
-DISC = np.hypot(*np.ogrid[-16:16, -32:32]) < 8
+DISK = np.hypot(*np.ogrid[-16:16, -32:32]) < 8
 MAKE = {
-    "bright_field": lambda a: (a * DISC).sum((2, 3)),
+    "bright_field": lambda a: (a * DISK).sum((2, 3)),
     "navigator": lambda a: a.sum((2, 3)),
     "mean": lambda a: a.mean((0, 1)),
     "deviation": lambda a: a.std((0, 1)),

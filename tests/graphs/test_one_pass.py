@@ -13,13 +13,13 @@ from dask_tiled.testing import write_raw
 SHAPE = 8, 8, 128, 128
 RANDOM = np.random.default_rng(5)
 WEIGHTS = RANDOM.random((3, *SHAPE[2:]))
-DISC = np.hypot(*np.ogrid[-64:64, -64:64]) < 20
+DISK = np.hypot(*np.ogrid[-64:64, -64:64]) < 20
 RESULTS = {
     "sum": lambda a: a.sum((2, 3)),
     "mean": lambda a: a.mean((0, 1)),
     "spread": lambda a: a.std((0, 1)),
     "all": lambda a: a.var(),
-    "one mask": lambda a: tiles.apply_masks(a, DISC),
+    "one mask": lambda a: tiles.apply_masks(a, DISK),
     "masks": lambda a: tiles.apply_masks(a, WEIGHTS),
     "product": lambda a: da.tensordot(a, WEIGHTS[0], ((2, 3), (0, 1))),
     "centre": tiles.center_of_mass,

@@ -27,7 +27,7 @@ def flat(rng):
     return np.full(SIG, rng.uniform(2, 300))
 
 
-def disc(rng):
+def disk(rng):
     at = rng.uniform(14, 26, 2)
     inside = np.hypot(Y - at[0], X - at[1]) < rng.uniform(6, 11)
     return np.where(inside, rng.uniform(20, 2000), rng.choice([0, 0.01, 1, 5]))
@@ -54,7 +54,7 @@ def decay(rng):
     return 3000 * np.exp(-np.hypot(Y - 20, X - 22) / rng.uniform(2, 8)) + 0.01
 
 
-SCENES = [flat, disc, gradient, spots, sparse, decay]
+SCENES = [flat, disk, gradient, spots, sparse, decay]
 
 
 def scan(scene, rng, count):
@@ -98,7 +98,7 @@ def test_hot_pixels_are_found(scene, seed):
 
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
-@pytest.mark.parametrize("scene", [flat, gradient, disc])
+@pytest.mark.parametrize("scene", [flat, gradient, disk])
 @settings(max_examples=6, deadline=None)
 @given(seed=st.integers(0, 2**32), kind=st.sampled_from(["dead", "stuck", "weak"]))
 def test_dead_pixels_are_found_where_there_is_light(scene, seed, kind):
@@ -133,7 +133,7 @@ def test_noisy_pixels_are_found(scene, seed):
 @pytest.mark.parametrize("bad_pixels", [True, False])
 @pytest.mark.parametrize("frames", [2000, 4000])
 def test_small_discs_of_many_crystals(bad_pixels, frames):
-    """Discs of 4 pixels, on rings and cut by the edge, are not taken for bad pixels."""
+    """Disks of 4 pixels, on rings and cut by the edge, are not taken for bad pixels."""
     path = samples.gold(bad_pixels=bad_pixels)
     found = find_bad_pixels(open_dataset(path), frames=frames).excluded_pixels
     seen = [(20, 97), (45, 110), (71, 12), (88, 41), (103, 64)] if bad_pixels else []

@@ -53,13 +53,13 @@ def test_gold_is_a_merlin_scan():
 def test_gold_shows_discs_rings_and_phase():
     arr, specimen = open_dataset(samples.gold()), scan.Specimen()
     angle = 0.4 * np.hypot(*(np.indices((128, 128)) - 63.5))
-    disc, dark = angle < 1.6, (angle > 8) & (angle < 25)
+    disk, dark = angle < 1.6, (angle > 8) & (angle < 25)
     mean, seen, centre = dask.compute(
         arr.mean((0, 1)),
-        dask_tiled.tiles.apply_masks(arr, [disc, dark]),
-        dask_tiled.tiles.center_of_mass(arr, disc),
+        dask_tiled.tiles.apply_masks(arr, [disk, dark]),
+        dask_tiled.tiles.center_of_mass(arr, disk),
     )
-    # Within the counters' 12 bits; without gold, most electrons are in the disc.
+    # Within the counters' 12 bits; without gold, most electrons are in the disk.
     assert arr.max().compute() < 4096
     assert seen[0, 0, 0] > 0.8 * scan.ELECTRONS
     assert np.corrcoef(seen[..., 1].ravel(), specimen.gold.ravel())[0, 1] > 0.9

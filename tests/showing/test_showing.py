@@ -15,13 +15,13 @@ from dask_tiled.testing import write_mib, write_nrrd
 
 NAV = 12, 16
 ROWS, COLUMNS = np.ogrid[:24, :24]
-DISC = np.hypot(ROWS - 11, COLUMNS - 13) <= 5
+DISK = np.hypot(ROWS - 11, COLUMNS - 13) <= 5
 
 
 def scan(dtype="uint16"):
-    """Return frames with a bright disc."""
+    """Return frames with a bright disk."""
     rng = np.random.default_rng(3)
-    return rng.poisson(np.where(DISC, rng.uniform(20, 60, (*NAV, 1, 1)), 1)).astype(dtype)
+    return rng.poisson(np.where(DISK, rng.uniform(20, 60, (*NAV, 1, 1)), 1)).astype(dtype)
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ def check_scan(figure, pixels):
     found = drawn(figure)
     assert [*found] == ["Mean frame", "Bright field", "Dark field"]
     np.testing.assert_allclose(found["Mean frame"], pixels.mean((0, 1)))
-    np.testing.assert_allclose(found["Bright field"], pixels[..., DISC].sum(-1))
-    np.testing.assert_allclose(found["Dark field"], pixels[..., ~DISC].sum(-1))
+    np.testing.assert_allclose(found["Bright field"], pixels[..., DISK].sum(-1))
+    np.testing.assert_allclose(found["Dark field"], pixels[..., ~DISK].sum(-1))
 
 
 def test_scan(tmp_path):
@@ -108,7 +108,7 @@ def test_missing_frames_are_left_out(opened):
     figure = show(opened(pixels[:5], nav_shape=NAV, missing="fill"))
     found = drawn(figure)
     np.testing.assert_allclose(found["Mean frame"], pixels[:5].mean((0, 1)))
-    np.testing.assert_allclose(found["Bright field"][:5], pixels[:5][..., DISC].sum(-1))
+    np.testing.assert_allclose(found["Bright field"][:5], pixels[:5][..., DISK].sum(-1))
     assert np.isnan(found["Bright field"][5:]).all()
     assert figure.get_supxlabel() == "all 192 frames, of which 112 are missing"
 
@@ -121,7 +121,7 @@ def test_nonfinite_pixels_are_left_out(opened):
     with np.errstate(invalid="ignore"):
         counts = np.isfinite(pixels).sum((0, 1))
         np.testing.assert_allclose(found["Mean frame"], np.nansum(pixels, (0, 1)) / counts, 1e-5)
-    expected = np.nansum(pixels[..., ~DISC], -1)
+    expected = np.nansum(pixels[..., ~DISK], -1)
     expected[2, 3] = np.nan
     np.testing.assert_allclose(found["Dark field"], expected, 1e-5)
 
@@ -285,7 +285,7 @@ def test_stored_results_of_an_export_are_shown(opened, tmp_path, monkeypatch):
     dask_tiled.to_zarr(arr, tmp_path / "out.zarr", with_results=beside)
     stored = dask_tiled.open_dataset(tmp_path / "out.zarr")
     with monkeypatch.context() as patch:
-        patch.setattr("dask_tiled.showing.show.find_disc", None)
+        patch.setattr("dask_tiled.showing.show.find_disk", None)
         for shown in (tmp_path / "out.zarr", stored):
             figure = show(shown)
             assert figure.get_suptitle().strip() == "out.zarr"

@@ -97,15 +97,15 @@ def test_spectra_and_volumes():
     np.testing.assert_array_equal(ball, z**2 + y**2 + x**2 < 9)
 
 
-def disc_scan(y, x, radius=6.0):
+def disk_scan(y, x, radius=6.0):
     rng = np.random.default_rng(0)
     inside = np.hypot(Y - y, X - x) < radius
     return rng.poisson(np.where(inside, 20, 0.5), (6, 7, *SIG)).astype("u2"), inside
 
 
 @pytest.mark.parametrize("at", [(11, 14), (8.5, 17.25)])
-def test_centre_of_the_bright_disc_is_found(tmp_path, at):
-    frames, inside = disc_scan(*at)
+def test_centre_of_the_bright_disk_is_found(tmp_path, at):
+    frames, inside = disk_scan(*at)
     middle = np.argwhere(inside).mean(axis=0)
     path = write_npy(tmp_path / "scan.npy", frames)
     for arr in (open_dataset(path), da.from_array(frames, chunks=(2, 7, *SIG))):
@@ -117,7 +117,7 @@ def test_centre_of_the_bright_disc_is_found(tmp_path, at):
 
 
 def test_missing_frames_and_nan_do_not_move_the_centre(tmp_path):
-    frames, _ = disc_scan(11, 14)
+    frames, _ = disk_scan(11, 14)
     path = write_npy(tmp_path / "scan.npy", frames)
     expected = tiles.disk(open_dataset(path), 4)
     late = open_dataset(path, nav_shape=(8, 7), missing="fill", fill_value=60000)
@@ -127,9 +127,9 @@ def test_missing_frames_and_nan_do_not_move_the_centre(tmp_path):
     np.testing.assert_array_equal(tiles.disk(da.from_array(holes), 4), expected)
 
 
-def test_without_a_disc_the_centre_is_required():
+def test_without_a_disk_the_centre_is_required():
     flat = da.ones((4, *SIG))
-    with pytest.raises(TilingError, match=r"no bright disc.*center="):
+    with pytest.raises(TilingError, match=r"no bright disk.*center="):
         tiles.disk(flat, 3)
     with pytest.raises(TilingError, match=r"found in images"):
         tiles.disk(flat, 3, sig_ndim=1)

@@ -1,4 +1,4 @@
-"""The bright disc of a mean frame, where the direct beam meets the detector."""
+"""The bright disk of a mean frame, where the direct beam meets the detector."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy.typing as npt
 from dask_tiled.model.indexing import Array
 
 
-class Disc(NamedTuple):
-    """The bright disc of a frame, in pixels."""
+class Disk(NamedTuple):
+    """The bright disk of a frame, in pixels."""
 
     y: float
     x: float
@@ -25,8 +25,8 @@ class Disc(NamedTuple):
         return inside
 
 
-def find_disc(frame: Array) -> Disc | None:
-    """Return the bright disc of a mean frame, or None."""
+def find_disk(frame: Array) -> Disk | None:
+    """Return the bright disk of a mean frame, or None."""
     every = -(-max(frame.shape) // 256)
     small = np.nan_to_num(frame[::every, ::every])
     smooth = np.median(_around(small), axis=(2, 3))  # ignores single hot pixels
@@ -40,10 +40,10 @@ def find_disc(frame: Array) -> Disc | None:
     middle = places.mean(axis=0)
     radius = math.sqrt(area / math.pi)
     spread = math.sqrt(((places - middle) ** 2).sum(axis=1).mean())
-    if spread > 1.3 * radius / math.sqrt(2):  # for a disc, without the factor 1.3
+    if spread > 1.3 * radius / math.sqrt(2):  # for a disk, without the factor 1.3
         return None
     y, x = middle * every
-    return Disc(float(y), float(x), radius * every)
+    return Disk(float(y), float(x), radius * every)
 
 
 def _around(pixels: Array) -> Array:
