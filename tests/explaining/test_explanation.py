@@ -203,7 +203,7 @@ def test_computed_arrays_have_no_scheme(arr):
 
 def test_default_threads(arr):
     """By default `explain` counts the threads that dask would use."""
-    with dask.config.set(num_workers=3):
+    with dask.config.set(scheduler="threads", num_workers=3):
         assert explain(arr).threads == 3
     with dask.config.set(scheduler="synchronous"):
         assert explain(arr).threads == 1
