@@ -16,8 +16,15 @@ import numpy.typing as npt
 from dask_tiled.measuring.sampling import blocks_of, reading_at_most
 from dask_tiled.model.indexing import Array
 from dask_tiled.opening.arrays import open_dataset
-from dask_tiled.showing.panels import Composite, Line, VectorPanel, colours_of, contrast
-from dask_tiled.showing.show import panels_of
+from dask_tiled.showing.computing import panels_of
+from dask_tiled.showing.panels import (
+    Composite,
+    Line,
+    PhasePanel,
+    VectorPanel,
+    colours_of,
+    contrast,
+)
 from dask_tiled.showing.subject import Subject
 from dask_tiled.storing.new_files import file_path, new_file
 
@@ -63,6 +70,8 @@ def thumbnail(arr: da.Array, longest: int = LONGEST) -> npt.NDArray[np.uint8] | 
     panel = next((one for one in images if isinstance(one, Composite)), images[0])
     if isinstance(panel, VectorPanel):
         values = np.hypot(*panel.values)
+    elif isinstance(panel, PhasePanel):
+        values = np.abs(panel.values)
     else:
         values = panel.image.values if isinstance(panel, Composite) else panel.values
     bright = _bright(values)

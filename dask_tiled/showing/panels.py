@@ -5,17 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dask_tiled.measuring.disks import Disk
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
 from dask_tiled.model.units import SHOWN, Prefixed
 
 PERCENTILES, DARK = (0.5, 99.5), 0.1
 """Percentiles of black and white; below this median brightness, dark values are enhanced."""
+
+
+class Mark(NamedTuple):
+    """Lines or positions over a picture, in its pixels as (y, x)."""
+
+    lines: Array
+    """Lines of shape (n, points, 2)."""
+    places: Array
+    """Positions of shape (n, 2)."""
 
 
 class ImagePanel(NamedTuple):
@@ -25,8 +33,9 @@ class ImagePanel(NamedTuple):
     values: Array
     axes: tuple[Axis, Axis]
     units: str = ""
-    disk: Disk | None = None
+    marks: tuple[Mark, ...] = ()
     colours: str = "gray"
+    """Name of a colour map."""
     ends: tuple[str, str] = ("", "")
     """Directions at the ends of both axes, such as ``"SI"``, if known."""
 
@@ -43,6 +52,20 @@ class VectorPanel(NamedTuple):
     def longest(self) -> float:
         """Length of the brightest vector."""
         return contrast(np.hypot(*self.values))[1]
+
+
+class PhasePanel(NamedTuple):
+    """Complex numbers on a plane."""
+
+    title: str
+    values: Array
+    axes: tuple[Axis, Axis]
+    units: str = ""
+
+    @property
+    def longest(self) -> float:
+        """Modulus of the brightest number."""
+        return contrast(np.abs(self.values))[1]
 
 
 class Composite(NamedTuple):
@@ -76,15 +99,17 @@ class Line(NamedTuple):
     names: Sequence[str] = ()
 
 
-Panel = ImagePanel | VectorPanel | Composite | Line
+Panel = ImagePanel | VectorPanel | PhasePanel | Composite | Line
 
 
-def contrast(values: Array) -> tuple[float, float, float]:
+def contrast(
+    values: Array, percentiles: tuple[float, float] = PERCENTILES
+) -> tuple[float, float, float]:
     """Return the values of black and white, and a gamma that enhances dark values."""
     finite = np.ma.compressed(values[np.isfinite(values)])  # without masked values
     if not finite.size:
         return 0.0, 1.0, 1.0
-    low, middle, high = np.percentile(finite, (PERCENTILES[0], 50, PERCENTILES[1])).tolist()
+    low, middle, high = np.percentile(finite, (percentiles[0], 50, percentiles[1])).tolist()
     if low == high:
         low, high = float(finite.min()), float(finite.max())
     if low == high:
@@ -103,15 +128,21 @@ def colours_of(values: Array) -> Array:
         return np.clip(np.nan_to_num((values - low) / (high - low)), 0, 1)
 
 
-def hues(y: Array, x: Array, longest: float) -> Array:
-    """Return colours of vectors: hue is the direction, with y downwards, brightness the length."""
+def hues(y: Array, x: Array, longest: float, colours: Any = None) -> Array:
+    """Return colours of vectors: hue is the direction, with y downwards, brightness the length.
+
+    ``colours`` is a cyclic colour map of matplotlib for the directions, from right to up.
+    """
     from matplotlib.colors import hsv_to_rgb
 
     with np.errstate(invalid="ignore"):
         turn = np.nan_to_num(np.arctan2(-y, x) / (2 * np.pi)) % 1
         light = np.nan_to_num(np.clip(np.hypot(y, x) / (longest or 1), 0, 1))
-    colours: Array = hsv_to_rgb(np.stack([turn, np.full_like(light, 0.9), light], axis=-1))
-    return (255 * colours).astype(np.uint8)
+    if colours is None:
+        rgb = hsv_to_rgb(np.stack([turn, np.full_like(light, 0.9), light], axis=-1))
+    else:
+        rgb = colours(turn)[..., :3] * light[..., np.newaxis]
+    return np.asarray(255 * rgb).astype(np.uint8)
 
 
 def in_units(axis: Axis, extent: float) -> Axis:

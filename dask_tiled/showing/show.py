@@ -1,48 +1,67 @@
-"""Pictures of arrays, chosen by the kind of their axes."""
+"""`show`: a figure of an array, or of several."""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
 import dask.array as da
-import numpy as np
-from dask.base import compute
+from dask.base import persist
 
 from dask_tiled.errors import DatasetError, check_whole
-from dask_tiled.measuring.disks import Disk, find_disk
-from dask_tiled.measuring.sampling import mean_of, steps_between
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.colours import drawn as colours_of_channels
-from dask_tiled.model.indexing import Array
-from dask_tiled.opened.inputs import as_array, is_array
+from dask_tiled.opened.axes import labelled, shown_of
+from dask_tiled.opened.inputs import as_array, is_array, is_xarray
+from dask_tiled.opened.tiled_array import TiledArray, description_of
 from dask_tiled.opening.arrays import opened
-from dask_tiled.opening.stored_results import stored_results
-from dask_tiled.showing.overviews import smallest_level
-from dask_tiled.showing.panels import Composite, ImagePanel, Line, Panel, VectorPanel
-from dask_tiled.showing.plotting import SAVED_DOTS_PER_INCH, check_target, draw
-from dask_tiled.showing.roles import SPACE
-from dask_tiled.showing.subject import LONGEST_OF_LARGE, Subject, numbers, ordinal
+from dask_tiled.showing.computing import leading, panels_of
+from dask_tiled.showing.looks import chosen, looks_of
+from dask_tiled.showing.marks import marked
+from dask_tiled.showing.panel_plots import VECTORS, Appearance, has_finite
+from dask_tiled.showing.panels import Panel
+from dask_tiled.showing.plotting import (
+    SAVED_DOTS_PER_INCH,
+    Sheet,
+    axes_of,
+    check_columns,
+    check_target,
+    draw,
+    draw_on,
+)
+from dask_tiled.showing.styles import check_width, letters_of, style_of
+from dask_tiled.showing.subject import UNTITLED, Subject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Path = str | os.PathLike[str]
-Drawn = tuple[list[Panel], list[str]]
-"""Panels, and notes on their content."""
-
-MOST_PANELS = 6
-"""Maximum number of channels drawn."""
-MOST_LINES, LEAST_POINTS = 8, 32
-"""Up to this many spectra of at least this many channels are drawn as lines; otherwise as an
-image."""
+MOST_TOGETHER = 1 << 26
+"""Maximum number of bytes of a result that is computed together with others."""
 
 
-def show(arr: Any, target: Path | IO[bytes] | None = None, *, frames: int | None = None) -> Figure:
-    """Draw an array, on its axes with units.
+def show(
+    arr: Any,
+    target: Path | IO[bytes] | None = None,
+    *,
+    frames: int | None = None,
+    ax: Any = None,
+    columns: int | None = None,
+    cmap: Any = None,
+    vmin: Any = None,
+    vmax: Any = None,
+    norm: Any = None,
+    percentiles: Any = None,
+    title: str | None = None,
+    scalebar: bool = True,
+    colorbar: bool = True,
+    labels: str | Sequence[str] | None = None,
+    vectors: str = "both",
+    overlay: Any = None,
+    style: str | None = None,
+    width: float | None = None,
+) -> Figure:
+    """Draw an array, on its axes with units, or several arrays side by side.
 
     The picture depends on the axes:
 
@@ -54,324 +73,235 @@ def show(arr: Any, target: Path | IO[bytes] | None = None, *, frames: int | None
       never averaged;
     - vectors, such as centres of mass: hues for directions, brightness for lengths, and components;
     - a volume: three planes through its centre, head up if the file stores the orientation;
-    - images, colours and spectra as they are; moduli of complex numbers;
+    - images, colours and spectra as they are; complex numbers as hues for phases, brightness for
+      amplitudes, and as both by themselves;
     - an export to zarr with results: the stored results. Nothing is computed.
+
+    Of several arrays, each has one picture: the first of those above, the colour image of channels,
+    or an image for each mask. Small results are computed together, so that files are read once.
 
     A large file is sampled at equal intervals, and the picture names the number of
     frames. Contrast excludes half a percent of the pixels at both ends.
 
     Parameters
     ----------
-    arr : dask.array.Array, numpy.ndarray, DataArray of xarray, path-like or sequence of path-like
-        An opened array, or one computed from it; or files, as for :func:`open_dataset`. Numbers,
-        booleans or colours.
+    arr : array, path-like, or list or mapping of them
+        An opened array, or one computed from it, or of dask, NumPy or xarray; or files, as for
+        :func:`open_dataset`. Numbers, booleans or colours. Several arrays are a list, a mapping by
+        title, or an xarray Dataset; a list of paths is a series of files.
     target : path-like or file, optional
         Where to save the picture; the suffix selects the file type, PNG for a file object.
     frames : int, optional
         Largest number of frames to read; by default all frames of a file of up to 512 MiB, and of
         larger files about 16,384 frames or 512 MiB (64 MiB for URLs).
+    ax : matplotlib.axes.Axes or array of them, optional
+        Where to draw: axes for each picture, or for the only one. The first picture of a single
+        array is drawn on single axes.
+    columns : int, optional
+        Pictures side by side.
+    cmap : str or matplotlib.colors.Colormap, optional
+        Colour map; for vectors and complex numbers, a cyclic one for directions.
+    vmin, vmax : float, optional
+        Values of the first and the last colour; limits of lines.
+    norm : str or matplotlib.colors.Normalize, optional
+        From values to colours: "log", "asinh", "symlog" and other scales of matplotlib.
+    percentiles : (float, float), optional
+        Limits as percentiles of the values, by default (0.5, 99.5).
+    title : str, optional
+        By default the name of the file; for a publication, none.
+    scalebar : bool
+        Draw a scale bar on images whose axes have units.
+    colorbar : bool
+        Draw colour bars beside images.
+    labels : str or sequence of str, optional
+        Letters of the pictures: "abc", "ABC", "123", also in brackets such as "(abc)", or a text
+        for each; "" for none. By default "abc" for several arrays, and for publications.
+    vectors : {"both", "colours", "arrows"}
+        Draw vectors as colours, with a wheel as their legend; as arrows on their lengths; or both.
+    overlay : array, Disk or list of them, optional
+        What to mark on the first picture: the outline of a mask of its shape, a disk, or positions
+        of shape (n, 2), as (y, x) in the units of its axes.
+    style : {None, "publication"}
+        A publication has no file name, notes and enhanced contrast. Text is 7 to 8 points and stays
+        text, scale bars replace the ticks of axes, and PDF and SVG files hold each picture as one
+        image, in its own pixels.
+    width : float, optional
+        Width of the figure in mm; by default 90 mm for a publication of one column, 180 mm of more.
 
     Returns
     -------
     matplotlib.figure.Figure
-        It is shown in a notebook, and in a window at the prompt of Python or IPython; in a script
-        ``matplotlib.pyplot.show()`` shows it. The last 20 windows are kept open. A picture saved to
-        ``target`` is not shown.
+        Its ``axes`` are those of the pictures, in order; with ``ax``, it is their figure. ``notes``
+        tells what was sampled or left out, for captions. It is shown in a notebook, and in a
+        window at the prompt of Python or IPython; in a script ``matplotlib.pyplot.show()`` shows
+        it. The last 20 windows are kept open. A picture saved to ``target`` is not shown.
 
     Raises
     ------
     ImportError
         matplotlib is not installed.
     DatasetError
-        The array cannot be drawn; or as for :func:`open_dataset`.
+        The array cannot be drawn; an option is invalid; or as for :func:`open_dataset`.
+
+    Notes
+    -----
+    ``cmap``, ``vmin``, ``vmax``, ``norm``, ``percentiles`` and ``overlay`` may also be mappings
+    from the title or position of a picture: ``cmap={"Phase": "twilight"}``.
 
     Examples
     --------
-    >>> import dask_tiled
+    >>> import dask_tiled, numpy as np
     >>> from dask_tiled.testing import write_mib
     >>> path = write_mib("scan.mib", np.ones((24, 32, 64, 64), "uint16"))
     >>> figure = dask_tiled.show(path, "scan.png")
+    >>> arr = dask_tiled.open_dataset(path)
+    >>> maps = {"Sum": arr.sum(axis=(2, 3)), "Maximum": arr.max(axis=(2, 3))}
+    >>> figure = dask_tiled.show(maps, "maps.pdf", style="publication", width=120)
     """
     check_target(target)
     limit = None if frames is None else check_whole("frames", frames, least=1)
-    arr = as_array(arr) if is_array(arr) else opened(arr, missing="fill")
-    shown = panels_of(arr, limit)
-    title, subtitle = shown.subject.title, shown.subject.subtitle
-    figure = draw(shown.panels, title, subtitle, shown.notes, is_shown=target is None)
+    if vectors not in VECTORS:
+        expected = " or ".join(map(repr, VECTORS))
+        raise DatasetError("invalid vectors", expected=expected, found=repr(vectors))
+    axes, columns, width = axes_of(ax), check_columns(columns), check_width(width)
+    look = {"cmap": cmap, "vmin": vmin, "vmax": vmax, "norm": norm, "percentiles": percentiles}
+    plain = Appearance(
+        style_of(style, on_axes=axes is not None),
+        scalebar=scalebar,
+        colorbar=colorbar,
+        vectors=vectors,
+    )
+    for name, value in look.items():  # before anything is computed, if panels do not matter
+        if not isinstance(value, Mapping):
+            looks_of([""], **{name: value})
+    is_alone = axes is not None and len(axes) == 1
+    content = Content.of(arr, limit, is_alone=is_alone)
+    names = [panel.title for panel in content.panels]
+    panels = _with_overlays(content, overlay, names)
+    if labels is None:
+        wanted = content.is_several or plain.style.is_publication
+        labels = "abc" if wanted and len(panels) > 1 else ""
+    looks = looks_of(names, **look)
+    empty = [panel.title for panel in panels if not has_finite(panel)]
+    notes = [*content.notes, *(f"{name}{': ' * bool(name)}no finite values" for name in empty)]
+    sheet = Sheet(
+        panels,
+        [plain._replace(look=one) for one in looks],
+        letters_of(labels, len(panels)),
+        title if title is not None else "" if plain.style.is_publication else content.title,
+        content.subtitle,
+        notes,
+    )
+    if axes is not None:
+        if title is not None and is_alone:
+            sheet = sheet._replace(panels=[panels[0]._replace(title=title)])
+        figure = draw_on(axes, sheet)
+    else:
+        figure = draw(sheet, columns=columns, width=width, is_shown=target is None)
     if target is not None:
-        figure.savefig(target, dpi=SAVED_DOTS_PER_INCH)
+        dots = {} if plain.style.is_publication else {"dpi": SAVED_DOTS_PER_INCH}
+        figure.savefig(target, **dots)
     return figure
 
 
-class ShownPanels(NamedTuple):
-    """What is drawn of an array."""
+class Content(NamedTuple):
+    """Panels of an array, or of several."""
 
-    subject: Subject
     panels: list[Panel]
+    wholes: list[Mapping[str, Axis]]
+    """Axes of the array of each panel, by name."""
+    title: str
+    subtitle: str
     notes: list[str]
+    is_several: bool = False
+
+    @classmethod
+    def of(cls, data: Any, limit: int | None, *, is_alone: bool) -> Self:
+        """Compute the panels of an array, of several, or the first one of an array."""
+        items = _items(data)
+        if items is None:
+            arr = as_array(data) if is_array(data) else opened(data, missing="fill")
+            shown = panels_of(arr, limit)
+            panels = leading(shown)[:1] if is_alone else shown.panels
+            subject = shown.subject
+            wholes: list[Mapping[str, Axis]] = [_whole(arr)] * len(panels)
+            return cls(panels, wholes, subject.title, subject.subtitle, shown.notes)
+        arrays = [as_array(x) if is_array(x) else opened(x, missing="fill") for _, x in items]
+        content = cls([], [], "", "", [], is_several=True)
+        told: dict[str, list[str]] = {}
+        titles = set()
+        for (name, _), arr in zip(items, _computed(arrays), strict=True):
+            shown = panels_of(arr, limit)
+            panels = leading(shown)
+            content.panels.extend(_titled(panel, name, alone=len(panels) == 1) for panel in panels)
+            content.wholes.extend([_whole(arr)] * len(panels))
+            titles.add(shown.subject.title)
+            for note in shown.notes:
+                told.setdefault(note, []).append(name or panels[0].title)
+        for note, names in told.items():
+            of = "" if len(names) == len(items) else f"{', '.join(filter(None, names))}: "
+            content.notes.append(f"{of}{note}")
+        title = titles.pop() if len(titles) == 1 else UNTITLED
+        return content._replace(title="" if title == UNTITLED else title)
 
 
-def panels_of(arr: da.Array, limit: int | None) -> ShownPanels:
-    """Compute the panels of an array from at most ``limit`` frames.
-
-    Without a limit, those of an export with results are the stored results. Errors are those of
-    :func:`show`.
-    """
-    subject, stored = _subject(arr), stored_results(arr) if limit is None else {}
-    return ShownPanels(subject, *(_stored(stored) if stored else _panels(subject, limit)))
-
-
-def _subject(arr: da.Array) -> Subject:
-    """Return the subject of an array; of a large image, of a small level of its pyramid."""
-    level = smallest_level(arr, LONGEST_OF_LARGE[1])
-    subject = Subject.of(level).in_colours()
-    if level is arr:
-        return subject
-    reduced = (whole / n for whole, n in zip(arr.shape, level.shape, strict=True))
-    note = f"a level of the pyramid in the file, {round(max(reduced))} times smaller"
-    return subject._replace(subtitle=Subject.of(arr).subtitle, left_out=(note,))
-
-
-def _panels(subject: Subject, limit: int | None) -> Drawn:
-    """Compute the panels, with notes about the sample."""
-    roles, colours = subject.roles, subject.colours
-    apart = roles.apart
-    sig_ndim = len(subject.axes) - subject.nav_ndim
-    if colours is None and apart is not None:
-        kinds = {"component": _vectors} if len(subject.axes) - 1 == apart else {}
-        return kinds.get(subject.axes[apart].name, _channels)(subject, apart, limit)
-    if roles.is_volume and colours is None:
-        return _volume(subject)
-    is_image = sig_ndim - (colours is not None) < 3
-    if subject.nav_ndim and sig_ndim and len(subject.axes) > 2 and is_image:
-        return _scan(subject, limit)
-    return _plain(subject)
-
-
-def _stored(results: Mapping[str, da.Array]) -> Drawn:
-    """Return a panel for each stored result of an export."""
-    drawn: list[Panel] = []
-    for name, arr in results.items():
-        with suppress(DatasetError):  # single numbers, for example, cannot be drawn
-            (panel, *_), _ = _panels(Subject.of(arr), None)
-            drawn.append(panel._replace(title=name.replace("_", " ").capitalize()))
-    return drawn[:MOST_PANELS], ["stored with the array"]
-
-
-def _plain(subject: Subject) -> Drawn:
-    """Return a panel of an image or of lines; of arrays with more axes, of the middle."""
-    colours = subject.colours
-    image_ndim = 3 if colours is not None else min(len(subject.axes), 2)
-    middle, notes = _middle(subject, image_ndim)
-    shown = middle.thinned()
-    notes += shown.left_out
-    (pixels,) = compute(numbers(shown.arr))
-    if colours is None:
-        return [_lines(shown, pixels) or _panel(shown, "", pixels)], notes
-    at = middle.colours or 0
-    axes = _without(shown.axes, at)
-    return [ImagePanel("", np.moveaxis(pixels, at, -1), (axes[0], axes[1]))], notes
-
-
-def _volume(subject: Subject) -> Drawn:
-    """Return three planes through the middle."""
-    middle, notes = _middle(subject, 3)
-    planes = []
-    for k in range(3):
-        place = middle.shape[k] // 2
-        planes.append((f"{middle.axes[k].name} = {place}", middle.at(k, place).thinned()))
-    found = compute(*(numbers(thin.arr) for _, thin in planes))
-    drawn = [_panel(thin, name, x) for (name, thin), x in zip(planes, found, strict=True)]
-    left_out = dict.fromkeys(note for *_, thin in planes for note in thin.left_out)
-    return drawn, [*notes, "three planes through the middle", *left_out]
-
-
-def _channels(subject: Subject, axis: int, limit: int | None) -> Drawn:
-    """Return panels of channels, masks or components, and a composite of channels."""
-    along, count = subject.axes[axis], subject.shape[axis]
-    places = range(min(count, MOST_PANELS))
-    names = along.labels if len(along.labels) == count else [f"{along.name} = {k}" for k in places]
-    images, notes = _images([subject.at(axis, k) for k in places], limit)
-    drawn = [_panel(shown, names[k], pixels) for k, (shown, pixels) in enumerate(images)]
-    if count > len(places):
-        notes = [f"{len(places)} of {count} positions along {along.name}", *notes]
-    channels = [panel for panel in drawn if isinstance(panel, ImagePanel)]
-    is_result = axis == len(subject.axes) - 1
-    colours = colours_of_channels(along.colours, count)
-    return drawn if is_result else [*drawn, Composite("together", channels, colours)], notes
-
-
-def _vectors(subject: Subject, axis: int, limit: int | None) -> Drawn:
-    """Return a panel of vectors on a plane, and panels of their components."""
-    drawn, notes = _channels(subject, axis, limit)
-    components = dict(zip(subject.axes[axis].labels, drawn, strict=False))
-    y, x = components.get("y"), components.get("x")
-    if len(drawn) != 2 or y is None or x is None:
-        return drawn, notes
-    if isinstance(y, Line) and isinstance(x, Line):
-        values, names = [*y.values, *x.values], ("y", "x")
-        return [y._replace(title="", values=np.stack(values), names=names)], notes
-    if not (isinstance(y, ImagePanel) and isinstance(x, ImagePanel)):
-        return drawn, notes
-    vectors, mean = _around_mean(np.stack([y.values, x.values]).astype(float))
-    if mean.any():
-        units = subject.units and f" {subject.units}"
-        notes.append(f"vectors from their mean, y = {mean[0]:.4g}{units}, x = {mean[1]:.4g}{units}")
-    return [VectorPanel("Direction and length", vectors, y.axes, subject.units), y, x], notes
-
-
-def _around_mean(vectors: Array) -> tuple[Array, Array]:
-    """Subtract the mean of vectors if all point in its direction; return both.
-
-    Positions such as centres of mass do; only their differences are of interest.
-    """
-    there = np.isfinite(vectors).all(axis=0)
-    mean = vectors[:, there].mean(axis=1) if there.any() else np.zeros(2)
-    if not there.any() or not (np.tensordot(mean, vectors[:, there], 1) > 0).all():
-        return vectors, np.zeros(2)
-    return vectors - mean[:, np.newaxis, np.newaxis], mean
-
-
-def _scan(subject: Subject, limit: int | None) -> Drawn:
-    """Return the mean frame, and images of virtual detectors."""
-    nav, colours = subject.nav_ndim, subject.colours
-    sample, there, notes = _sample(subject, limit)
-    pixels = numbers(sample.arr if there.all() else sample.arr[there])
-    outer = pixels.ndim - (sample.arr.ndim - nav)
-    mean = mean_of(pixels, outer)
-    is_image = mean.ndim - (colours is not None) == 2
-    disk = find_disk(mean) if mean.ndim == 2 and nav > 1 else None
-    masks, titles = np.ones((1, *mean.shape)), ["Sum of each frame"]
-    if not is_image:
-        titles = ["Sum of each spectrum"]
-    if disk is not None:
-        inside = disk.mask(mean.shape)
-        masks, titles = np.stack([inside, ~inside]), ["Bright field", "Dark field"]
-    seen = np.full((*there.shape, len(masks)), np.nan)
-    seen[there] = _sums(pixels, masks.astype(float), outer).reshape(-1, len(masks))
-    if nav > 2:
-        notes.append(f"mean along {', '.join(axis.name for axis in sample.axes[: nav - 2])}")
-        seen = _mean_over(seen, nav - 2)
-    frame = sample._replace(axes=sample.axes[nav:])
-    if colours is not None:
-        mean = np.moveaxis(mean, colours - nav, -1)
-        frame = frame._replace(axes=_without(frame.axes, colours - nav))
-    scan = sample._replace(axes=sample.axes[max(0, nav - 2) : nav])
-    drawn = [_panel(frame, "Mean frame" if is_image else "Mean spectrum", mean, disk, "inferno")]
-    drawn += [_panel(scan, title, seen[..., k]) for k, title in enumerate(titles)]
-    return drawn, notes
-
-
-def _middle(subject: Subject, ndim: int) -> tuple[Subject, list[str]]:
-    """Return the middle along the first axes, and notes that say so."""
-    notes = []
-    for _ in range(len(subject.axes) - ndim):
-        axis, size = subject.axes[0], subject.shape[0]
-        notes.append(f"{axis.name}: {size // 2} of {size}")
-        subject = subject.at(0, size // 2)
-    return subject, notes
-
-
-def _images(
-    subjects: Sequence[Subject], limit: int | None
-) -> tuple[list[tuple[Subject, Array]], list[str]]:
-    """Return an image of each subject: the mean of its frames, or the middle."""
-    nav = subjects[0].nav_ndim
-    if not nav or len(subjects[0].axes) - nav != 2:
-        middles = [_middle(subject, min(len(subject.axes), 2)) for subject in subjects]
-        shown = [middle.thinned() for middle, _ in middles]
-        found = compute(*(numbers(one.arr) for one in shown))  # in one pass
-        notes = [*middles[0][1], *shown[0].left_out]
-        return [*zip(shown, found, strict=True)], notes
-    images = []
-    for subject in subjects:
-        sample, there, notes = _sample(subject, limit)
-        pixels = numbers(sample.arr if there.all() else sample.arr[there])
-        mean = mean_of(pixels, pixels.ndim - (sample.arr.ndim - nav))
-        images.append((sample._replace(axes=sample.axes[nav:]), mean))
-    along = ", ".join(axis.name for axis in subjects[0].axes[:nav])
-    return images, [f"mean of each along {along}", *notes]
-
-
-def _sample(subject: Subject, limit: int | None) -> tuple[Subject, Array, list[str]]:
-    """Return sampled frames, a mask of the existing ones, and notes about them."""
-    nav, whole = subject.nav_ndim, math.prod(subject.shape[: subject.nav_ndim])
-    steps, rest = steps_between(subject.arr, nav, limit), [slice(None)] * (len(subject.axes) - nav)
-    some = subject.cut([*(slice(None, None, step) for step in steps), *rest])
-    there = np.ones(some.shape[:nav], bool)
-    if some.desc is not None:
-        there.ravel()[some.desc.missing] = False
-    if not there.any():
-        raise DatasetError("there is nothing to draw", found="only missing frames")
-    count, missing = there.size, there.size - np.count_nonzero(there)
-    noun = "frames" if len(subject.axes) - nav > 1 else "spectra"
-    text = f"all {whole:,} {noun}"
-    if count < whole:
-        along = zip(subject.axes, steps, strict=False)
-        every = [f"every {ordinal(step)} along {axis.name}" for axis, step in along if step > 1]
-        text = f"a sample: {count:,} of {whole:,} {noun}, {', '.join(every)}"
-    text += f", of which {missing:,} are missing" if missing else ""
-    sample = some.thinned(nav)
-    return sample, there, [text, *sample.left_out]
-
-
-def _without(axes: tuple[Axis, ...], place: int) -> tuple[Axis, ...]:
-    return axes[:place] + axes[place + 1 :]
-
-
-def _lines(subject: Subject, values: Array) -> Line | None:
-    """Return a few spectra as lines; None for images."""
-    few = values.ndim == 2 and len(values) <= MOST_LINES and values.shape[1] >= LEAST_POINTS
-    if not few or subject.nav_ndim != 1 or subject.axes[1].name in SPACE:
+def _items(data: Any) -> list[tuple[str, Any]] | None:
+    """Return several arrays with their titles; None for an array or files."""
+    if is_xarray(data):
+        variables = getattr(data, "data_vars", ())
+        if len(variables) < 2:
+            return None
+        data = {name: data[name] for name in variables}
+    if isinstance(data, Mapping):
+        items = [(str(name), x) for name, x in data.items()]
+    elif isinstance(data, list | tuple) and (not data or any(map(is_array, data))):
+        items = [(_name(x), x) for x in data]
+    else:
         return None
-    names = subject.axes[0].labels or [f"{subject.axes[0].name} = {k}" for k in range(len(values))]
-    return Line("", values, subject.axes[1], subject.units, names)
+    if not items:
+        raise DatasetError("there is nothing to draw", found=f"an empty {type(data).__name__}")
+    return items
 
 
-def _panel(
-    subject: Subject, title: str, values: Array, disk: Disk | None = None, colours: str = "gray"
-) -> Panel:
-    """Return a panel of values on a subject's axes, in anatomical orientation if known."""
-    axes, units = subject.axes, subject.units
-    if len(axes) == 1:
-        return Line(title, values[np.newaxis], axes[0], units)
-    return _upright(ImagePanel(title, values, (axes[0], axes[1]), units, disk, colours), subject)
+def _name(data: Any) -> str:
+    """Return the name of an xarray object; empty for other arrays."""
+    if not is_xarray(data):
+        return ""
+    return str(getattr(data, "name", None) or "")
 
 
-def _upright(image: ImagePanel, subject: Subject) -> ImagePanel:
-    """Orient an image: head (or else front) up, right side on the right."""
-    ends = [subject.directions.get(axis.name, "") for axis in image.axes]
-    ends = [e[::-1] if axis.scale < 0 else e for e, axis in zip(ends, image.axes, strict=True)]
-    if not all(ends):
-        return image
-    values, axes = image.values, list(image.axes)
-    if "LAS".index(_towards(ends[0])) < "LAS".index(_towards(ends[1])):
-        values, axes, ends = np.swapaxes(values, 0, 1), axes[::-1], ends[::-1]
-    for k, first in ((0, "SA"), (1, "LP")):  # directions at the top and on the left
-        if ends[k][0] not in first:
-            values, ends[k] = np.flip(values, k), ends[k][::-1]
-            axes[k] = axes[k].cut(values.shape[k] - 1, -1)
-    return image._replace(values=values, axes=(axes[0], axes[1]), ends=(ends[0], ends[1]))
+def _computed(arrays: Sequence[da.Array]) -> list[da.Array]:
+    """Compute small results in one pass; others are returned as they are."""
+    small = {
+        k: arr
+        for k, arr in enumerate(arrays)
+        if description_of(arr) is None and arr.nbytes <= MOST_TOGETHER
+    }
+    done = dict(zip(small, persist(*small.values()), strict=True))
+    for k, arr in done.items():
+        if not isinstance(arr, TiledArray):  # else its axes are kept
+            known = shown_of(arrays[k])
+            done[k] = labelled(arr, known.axes, known.units)
+    return [done.get(k, arr) for k, arr in enumerate(arrays)]
 
 
-def _towards(ends: str) -> str:
-    """Return the anatomical axis of two directions."""
-    return next(letter for letter in "LAS" if letter in ends)
+def _titled(panel: Panel, name: str, *, alone: bool) -> Panel:
+    if not name:
+        return panel
+    return panel._replace(title=name if alone or not panel.title else f"{name}: {panel.title}")
 
 
-def _sums(pixels: da.Array, masks: Array, ndim: int) -> Array:
-    """Sum every frame under masks, ignoring pixels that are not finite; NaN if none is."""
-    sig, there = tuple(range(ndim, pixels.ndim)), np.True_
-    if pixels.dtype.kind == "f":
-        finite = da.isfinite(pixels)
-        pixels, there = da.where(finite, pixels, 0), finite.any(sig)
-    sums = da.tensordot(pixels, masks, (sig, tuple(range(1, masks.ndim))))
-    found, there = compute(sums, there)
-    return np.where(there[..., np.newaxis], found, np.nan)
+def _whole(arr: da.Array) -> dict[str, Axis]:
+    return {axis.name: axis for axis in Subject.of(arr).axes}
 
 
-def _mean_over(values: Array, ndim: int) -> Array:
-    """Return the mean along the first axes, ignoring NaN."""
-    axes, there = tuple(range(ndim)), ~np.isnan(values)
-    with np.errstate(invalid="ignore"):
-        return np.divide(np.nansum(values, axis=axes), there.sum(axis=axes))
+def _with_overlays(content: Content, overlay: Any, names: Sequence[str]) -> list[Panel]:
+    """Return the panels with marks: on the first one, or as a mapping says."""
+    if overlay is None:
+        return content.panels
+    given = overlay if isinstance(overlay, Mapping) else {0: overlay}
+    panels = []
+    for k, (panel, whole) in enumerate(zip(content.panels, content.wholes, strict=True)):
+        one = chosen("overlay", given, names, k)
+        panels.append(panel if one is None else marked(panel, one, whole))
+    return panels

@@ -20,6 +20,8 @@ from dask_tiled.opened.tiled_array import description_of, read_once
 from dask_tiled.showing.overviews import overview
 from dask_tiled.showing.roles import SPACE, Roles, colour_places
 
+UNTITLED = "an array"
+"""Title of an array of no file."""
 LONGEST = 4096
 LONGEST_OF_LARGE = (4096, 1024, 256)
 """Maximum number of pixels drawn along an axis, for arrays that are not read completely, with 1, 2
@@ -60,7 +62,7 @@ class Subject(NamedTuple):
         _check(arr)
         known = shown_of(arr)
         desc = description_of(arr)
-        title, subtitle = "an array", f"{_kind(arr.dtype)}, {format_shape(arr.shape)}"
+        title, subtitle = UNTITLED, f"{_kind(arr.dtype)}, {format_shape(arr.shape)}"
         directions: dict[str, str] = {}
         if known.of:
             first = known.of[0]

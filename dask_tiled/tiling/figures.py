@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Mapping
 from io import BytesIO
+from types import MappingProxyType
 from typing import Any
 
 import matplotlib as mpl
@@ -24,9 +26,19 @@ MOST_OPEN = 20
 class ShownFigure(Figure):  # type: ignore[misc]
     """A figure with a transparent background, registered with pyplot if that can show it."""
 
+    notes: tuple[str, ...] = ()
+    """What was sampled or left out."""
+    saved_with: Mapping[str, Any] = MappingProxyType({})
+    """Settings of matplotlib for saving."""
+
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.set_facecolor("none")  # pyplot would set a background
+
+    def savefig(self, *args: Any, **options: Any) -> None:
+        """Save the figure, in its style."""
+        with mpl.rc_context(dict(self.saved_with)):
+            super().savefig(*args, **options)
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]] | None:
         if self.canvas.manager is not None and not _is_inline():

@@ -1,0 +1,344 @@
+"""Options of `show`: several arrays, axes of the user, colours, letters, overlays, publications."""
+
+import re
+import zlib
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.colors import LogNorm
+from matplotlib.testing.compare import compare_images
+from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
+
+from dask_tiled import DatasetError, open_dataset, show
+from dask_tiled.measuring.disks import Disk
+from dask_tiled.model.axes import Axis
+from dask_tiled.opened.axes import labelled
+from dask_tiled.reading.counting import counted
+from dask_tiled.testing import write_mib
+
+PICTURES = Path(__file__).parent / "pictures"
+TOLERANCE = 12
+"""Root mean square of differences, of 255; letters of another FreeType differ by less."""
+SCAN = Axis("scan_y", "nm", 0.5), Axis("scan_x", "nm", 0.5)
+ROWS, COLUMNS = np.mgrid[:12, :16]
+RAMP = labelled(da.from_array(16.0 * ROWS + COLUMNS), SCAN, "counts")
+"""0 to 191 on 6 nm x 8 nm."""
+CHECKS = labelled(da.from_array((ROWS // 4 + COLUMNS // 4) % 2), SCAN)
+AROUND = np.stack([ROWS - 5.5, COLUMNS - 7.5], axis=-1)
+VECTORS = labelled(da.from_array(AROUND), [*SCAN, Axis("component", labels=("y", "x"))], "px")
+WAVE = np.exp(2j * np.pi * COLUMNS / 16) * (1 + ROWS)
+
+
+def titles(figure):
+    return [axes.get_title() for axes in figure.axes]
+
+
+def letters(figure):
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def limits(figure):
+    return [axes.images[0].get_clim() for axes in figure.axes]
+
+
+def bars(figure):
+    """Return the lengths of the scale bars, in units of the axes."""
+    artists = (one for axes in figure.axes for one in axes.artists)
+    found = (one for one in artists if isinstance(one, AnchoredSizeBar))
+    return [bar.size_bar.get_children()[0].get_width() for bar in found]
+
+
+DRAWN = {
+    "maps": lambda: show(
+        {"Ramp": RAMP, "Checks": CHECKS, "Field": VECTORS, "Wave": WAVE},
+        style="publication", columns=2, width=90, cmap={"Ramp": "viridis"},
+    ),
+    "overlays": lambda: show(
+        {"Mask": RAMP, "Disk": CHECKS}, width=120, labels="(ABC)",
+        overlay={"Mask": [ROWS + COLUMNS < 6, [(5.0, 6.0)]], "Disk": Disk(6, 8, 4)},
+    ),
+    "arrows": lambda: show([VECTORS], vectors="arrows", title="Arrows", width=80),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_pictures(name, tmp_path):
+    """The pictures were checked by eye; flipped, they would be refused."""
+    DRAWN[name]().savefig(tmp_path / f"{name}.png", dpi=100, facecolor="white")
+    kept = PICTURES / f"{name}.png"
+    assert compare_images(kept, tmp_path / f"{name}.png", TOLERANCE) is None
+    plt.imsave(tmp_path / "flipped.png", plt.imread(kept)[::-1])
+    assert compare_images(kept, tmp_path / "flipped.png", TOLERANCE) is not None
+
+
+def test_several_arrays_have_a_panel_each():
+    figure = show({"a": RAMP, "b": VECTORS, "c": np.eye(9)})
+    assert (titles(figure), letters(figure)) == (["a", "b", "c"], ["a", "b", "c"])
+    assert titles(show([RAMP, VECTORS])) == ["", "Direction and length"]
+    masks = labelled(da.ones((12, 16, 2)), [*SCAN, Axis("mask", labels=("in", "out"))])
+    assert titles(show({"Fields": masks, "ramp": RAMP})) == ["Fields: in", "Fields: out", "ramp"]
+    places = [axes.get_subplotspec() for axes in show([RAMP] * 5, columns=4).axes]
+    assert [(place.rowspan.start, place.colspan.start) for place in places] == [
+        (0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3),
+    ]  # fmt: skip
+
+
+def test_datasets_of_xarray_have_a_panel_for_each_variable():
+    xr = pytest.importorskip("xarray")
+    maps = xr.Dataset({name: (("y", "x"), np.eye(5) * k) for k, name in enumerate("abc", 1)})
+    figure = show(maps)
+    assert titles(figure) == ["a", "b", "c"]
+    assert [axes.images[0].get_array().max() for axes in figure.axes] == [1, 2, 3]
+    assert titles(show([maps["c"], np.eye(4)])) == ["c", ""]
+
+
+def test_several_results_read_a_file_once(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 99, (6, 7, 16, 16), "u2")
+    arr = open_dataset(write_mib(tmp_path / "scan.mib", pixels))
+    show([arr.sum((2, 3))])  # compiled, and headers are read
+    with counted() as once:
+        show([arr.sum((2, 3))])
+    with counted() as counter:
+        figure = show({"sum": arr.sum((2, 3)), "most": arr.max((2, 3)), "mean": arr.mean((0, 1))})
+    assert counter.nbytes == once.nbytes >= pixels.nbytes
+    expected = [pixels.sum((2, 3)), pixels.max((2, 3)), pixels.mean((0, 1))]
+    for axes, values in zip(figure.axes, expected, strict=True):
+        np.testing.assert_allclose(axes.images[0].get_array(), values)
+    assert figure.get_suptitle() == "scan.mib"
+
+
+def test_methods_of_opened_arrays(tmp_path):
+    arr = open_dataset(write_mib(tmp_path / "scan.mib", np.ones((6, 7, 16, 16), "u2")))
+    figure = arr[2, 3].show(title="Ones", cmap="magma")
+    assert figure.get_suptitle().strip() == "Ones"
+    assert figure.axes[0].images[0].get_cmap().name == "magma"
+
+
+def test_axes_of_the_user():
+    figure, axes = plt.subplots(1, 2, layout="constrained")
+    try:
+        assert show([RAMP, VECTORS], ax=axes) is figure
+        assert axes[0].images[0].get_array().tolist() == RAMP.compute().tolist()
+        assert figure.axes == [*axes]
+        assert not figure.get_suptitle()
+        (left,) = plt.figure().subplots(1, 1, squeeze=False)[0]
+        show(VECTORS, ax=left, title="mine", labels="abc")  # the first picture
+        assert left.get_title() == "mine"
+        sampled = plt.figure().add_subplot()
+        show(np.ones((40, 5, 6)), ax=sampled, frames=10)
+        assert "a sample: 10 of 40 frames" in sampled.get_xlabel()
+    finally:
+        plt.close("all")
+
+
+LIMITS = {
+    "usual": ({}, (0.005 * 191, 0.995 * 191)),
+    "percentiles": ({"percentiles": (0, 50)}, (0, 95.5)),
+    "both": ({"vmin": -3, "vmax": 7.5}, (-3, 7.5)),
+    "one": ({"vmin": 10, "percentiles": (1, 100)}, (10, 191)),
+    "below": ({"vmax": -5}, (-6, -5)),
+    "log": ({"norm": "log", "percentiles": (0, 100)}, (1, 191)),
+    "norm": ({"norm": LogNorm(2, 20)}, (2, 20)),
+    "title": ({"vmax": {"Ramp": 50}, "vmin": {0: 3}}, (3, 50)),
+}
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_limits(kind):
+    options, expected = LIMITS[kind]
+    (found,) = limits(show({"Ramp": RAMP}, **options))
+    assert found == pytest.approx(expected)
+
+
+def test_gamma_needs_open_limits():
+    dark = np.where(np.arange(400).reshape(20, 20) % 10 == 0, 1000.0, 1.0)
+    bar = show(dark).axes[0].child_axes[0]
+    assert "gamma" in bar.get_ylabel()
+    for options in ({"vmax": 1000}, {"percentiles": (0, 100)}, {"style": "publication"}):
+        bar = show(dark, **options).axes[0].child_axes[0]
+        assert "gamma" not in bar.get_ylabel()
+
+
+def test_colour_maps_of_panels():
+    figure = show({"a": RAMP, "b": CHECKS}, cmap={"a": "magma", 1: "RdBu"})
+    assert [axes.images[0].get_cmap().name for axes in figure.axes] == ["magma", "RdBu"]
+    lines = show(np.arange(1.0, 99), vmin=0.5, vmax=200, norm="log").axes[0]
+    assert (lines.get_ylim(), lines.get_yscale()) == ((0.5, 200), "log")
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [("ABC", "A B"), ("(abc)", "(a) (b)"), ("123", "1 2"), (["x", "ii"], "x ii"), ("", "")],
+)
+def test_letters(labels, expected):
+    assert " ".join(letters(show([RAMP, CHECKS], labels=labels))) == expected
+
+
+def test_scale_bars_have_round_lengths():
+    """A third of 8 nm at most, of 1, 2 or 5 times a power of ten."""
+    assert bars(show(RAMP)) == [2]
+    assert bars(show(RAMP, scalebar=False)) == bars(show(np.eye(5))) == []
+    figure = show(RAMP, style="publication")
+    assert bars(figure) == [2]
+    assert not figure.axes[0].xaxis.get_visible()
+    assert show(RAMP, style="publication", scalebar=False).axes[0].xaxis.get_visible()
+    assert show(RAMP, colorbar=False).axes[0].child_axes == []
+
+
+def test_complex_numbers():
+    figure = show(WAVE)
+    both, amplitude, phase = figure.axes
+    assert titles(figure) == ["Phase and amplitude", "Amplitude", "Phase"]
+    np.testing.assert_array_equal(amplitude.images[0].get_array(), np.abs(WAVE))
+    np.testing.assert_array_equal(phase.images[0].get_array(), np.angle(WAVE))
+    colours = np.asarray(both.images[0].get_array())[-1]  # a turn, along the brightest row
+    assert colours[0].tolist() == [255, 25, 25]  # phase 0 is red, at saturation 0.9
+    assert colours[8].tolist() == [25, 255, 255]  # phase pi is the opposite colour
+    assert np.array_equal(
+        np.asarray(show(np.stack([WAVE] * 2, -1)).axes[1].images[0].get_array()), abs(WAVE)
+    )
+    lines = show(WAVE[3])
+    assert titles(lines) == ["Amplitude", "Phase"]
+
+
+@pytest.mark.parametrize(
+    ("vectors", "colours", "arrows"), [("both", 3, 1), ("colours", 3, 0), ("arrows", 2, 1)]
+)
+def test_vectors(vectors, colours, arrows):
+    first = show(VECTORS, vectors=vectors).axes[0]
+    assert (first.images[0].get_array().ndim, len(first.collections)) == (colours, arrows)
+    legend = first.child_axes[0]
+    told = legend.get_ylabel() if vectors == "arrows" else legend.texts[0].get_text()
+    assert told.endswith("px")
+
+
+def marks(figure):
+    """Return the ends of lines, and the positions, over the first picture."""
+    axes = figure.axes[0]
+    lines = [path.vertices for one in axes.collections for path in one.get_paths()]
+    return lines, [line.get_xydata().tolist() for line in axes.lines]
+
+
+def test_overlays():
+    mask = np.zeros((12, 16))
+    mask[2:4, 5:8] = 7
+    lines, _ = marks(show(RAMP, overlay=mask))
+    assert len(lines) == 2 * (2 + 3)  # the edges of the rectangle, in nm
+    ends = np.concatenate(lines)
+    assert np.allclose(ends.min(0), (2.25, 0.75), atol=0)
+    assert np.allclose(ends.max(0), (3.75, 1.75), atol=0)
+    (edge,), _ = marks(show(RAMP, overlay=Disk(6, 8, 4)))
+    assert np.allclose(np.hypot(edge[:, 0] - 4, edge[:, 1] - 3), 2)
+    _, (places,) = marks(show(RAMP, overlay=np.array([[1, 2.5], [3, 4]])))
+    assert places == [[2.5, 1], [4, 3]]
+    both = show({"a": RAMP, "b": CHECKS}, overlay={"b": [Disk(6, 8, 4), mask]})
+    assert [len(axes.collections) for axes in both.axes] == [0, 2]
+
+
+def test_overlays_on_thinned_pictures(monkeypatch):
+    monkeypatch.setattr("dask_tiled.showing.subject.LONGEST", 8)
+    mask = np.zeros((12, 16), bool)
+    mask[4:8, 4:8] = True
+    lines, _ = marks(show(RAMP, overlay=mask))
+    assert len(lines) == 8  # 2 x 2 of the pixels that are shown
+    (edge,), _ = marks(show(RAMP, overlay=Disk(6, 8, 4)))
+    assert np.allclose(np.hypot(edge[:, 0] - 4, edge[:, 1] - 3), 2)
+
+
+def objects(pdf):
+    """Return the dictionaries of objects, and all compressed ones."""
+    text = pdf.decode("latin1")
+    return re.findall(r"\d+ 0 obj\n(<<.*?>>)\n(?:stream|endobj)", text, re.DOTALL)
+
+
+def test_publications_as_pdf(tmp_path):
+    """Pictures have their own pixels, fonts are embedded as TrueType, and the page has its size."""
+    show({"A": RAMP, "B": CHECKS}, tmp_path / "a.pdf", style="publication", width=120)
+    pdf = (tmp_path / "a.pdf").read_bytes()
+    streams = (part.split(b"endstream")[0].strip(b"\r\n") for part in pdf.split(b"stream")[1:])
+    packed = b"".join(map(inflated, streams)).decode("latin1")
+    sizes = re.findall(r"/Subtype /Image\b[^>]*", "".join(objects(pdf)), re.DOTALL)
+    shapes = [
+        tuple(int(re.search(rf"/{name} (\d+)", one)[1]) for name in ("Width", "Height"))
+        for one in sizes
+    ]
+    assert shapes.count((16, 12)) == 2
+    assert len(shapes) == 4  # and two colour bars
+    fonts = "".join(objects(pdf)) + packed
+    assert "/FontFile2" in fonts
+    assert "/Type3" not in fonts
+    box = re.search(r"/MediaBox \[ ?0 0 ([\d.]+) ([\d.]+)", fonts)
+    assert float(box[1]) == pytest.approx(120 / 25.4 * 72, abs=0.1)
+    assert 25 < float(box[2]) / 72 * 25.4 < 70
+
+
+def inflated(stream):
+    try:
+        return zlib.decompress(stream)
+    except zlib.error:
+        return b""
+
+
+def test_publications_as_svg(tmp_path):
+    figure = show({"A": RAMP}, style="publication", title="T")
+    figure.savefig(tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text("utf8")
+    assert text.count("<image") == 2  # the picture and its colour bar
+    assert {">A<", ">T<", ">2 nm<"} <= {*re.findall(r">[^<>\n]+<", text)}
+    assert "an array" not in text
+    assert figure.get_facecolor() == (1, 1, 1, 1)
+    assert figure.get_figwidth() == pytest.approx(90 / 25.4)
+
+
+def test_notes_are_kept_for_captions(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 99, (6, 7, 16, 16), "u2")
+    path = write_mib(tmp_path / "scan.mib", pixels)
+    figure = show(path, frames=12, style="publication")
+    assert "a sample: 12 of 42 frames" in figure.notes[0]
+    assert not any("sample" in text.get_text() for text in figure.texts)
+    nothing = show({"a": RAMP, "b": np.full((4, 5), np.nan)})
+    assert nothing.notes == ("b: no finite values",)
+
+
+WRONG = {
+    "unknown colour map.*virid": {"cmap": "viridiss"},
+    "unknown norm.*asinh": {"norm": "logg"},
+    "limits are given twice": {"norm": LogNorm(), "vmin": 1},
+    "vmin below vmax; found vmin=2": {"vmin": 2, "vmax": 1},
+    "invalid vmax.*finite": {"vmax": np.inf},
+    "invalid vmin.*above 0": {"norm": "log", "vmin": 0},
+    "invalid percentiles": {"percentiles": (99, 1)},
+    "cmap: no such picture.*'Ramp' or 0": {"cmap": {"Ram": "gray"}},
+    "invalid labels.*sequence": {"labels": "xyz"},
+    "one for each of 1 pictures": {"labels": ["a", "b"]},
+    "invalid vectors": {"vectors": "lines"},
+    "unknown style": {"style": "paper"},
+    "invalid width.*20 to 2000 mm": {"width": 0},
+    "columns": {"columns": 0},
+    "invalid ax.*axes of matplotlib; found int": {"ax": 3},
+    r"invalid overlay.*shape \(12, 16\).*found shape \(3, 4\)": {"overlay": np.ones((3, 4))},
+    "invalid overlay.*found str": {"overlay": "disk"},
+}
+
+
+@pytest.mark.parametrize("problem", WRONG)
+def test_wrong_options(problem):
+    with pytest.raises(DatasetError, match=f"(?s){problem}"):
+        show({"Ramp": RAMP}, **WRONG[problem])
+
+
+def test_wrong_content():
+    figure, axes = plt.subplots(1, 3)
+    with pytest.raises(DatasetError, match=r"2 axes, for 'a', 'b'; found 3 axes"):
+        show({"a": RAMP, "b": RAMP}, ax=axes)
+    plt.close(figure)
+    for nothing in ([], {}):
+        with pytest.raises(DatasetError, match="nothing to draw"):
+            show(nothing)
+    with pytest.raises(DatasetError, match="on images"):
+        show(np.arange(9.0), overlay=np.ones((3, 3)))
+    with pytest.raises(DatasetError, match="cannot be drawn"):
+        show([RAMP, np.zeros(4, [("time", "f8")])])
