@@ -7,7 +7,9 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache, partial
 from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar, Self, TypeAlias
@@ -15,6 +17,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 
 _PACKAGE = os.path.dirname(__file__) + os.sep
+_unwarned = ContextVar("unwarned", default=False)
 MOST_TOLD = 400
 """Truncate values in messages to this many characters."""
 
@@ -102,8 +105,23 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+@contextmanager
+def unwarned() -> Iterator[None]:
+    """Drop the warnings of this package in this context.
+
+    Filters of Python's warnings belong to all threads, and get lost where threads change them.
+    """
+    token = _unwarned.set(True)
+    try:
+        yield
+    finally:
+        _unwarned.reset(token)
+
+
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line that called the package."""
+    if _unwarned.get():
+        return
     frame, level, called = sys._getframe(1), 2, 3  # noqa: SLF001 - no public access
     while frame.f_back is not None:
         if frame.f_code.co_filename.startswith(_PACKAGE):  # frames of contextlib may be in between

@@ -16,6 +16,7 @@ from dask_tiled.errors import (
     MissingFileError,
     TruncatedFileError,
     UnknownFormatError,
+    unwarned,
 )
 from dask_tiled.files.paths import is_url, noting_looked
 from dask_tiled.formats.registry import formats, recognised_by
@@ -90,7 +91,8 @@ def stem(path: str) -> str:
 
 
 def prepared() -> int:
-    """Import all formats; return their number."""
+    """Import all formats in a child process, without warnings of libraries; return their number."""
+    warnings.simplefilter("ignore")
     return len(formats())
 
 
@@ -125,8 +127,7 @@ def read_header(path: str, *, alone: bool = False) -> FileHeader:
 def _contents_of(path: str) -> tuple[Contents, dict[str, str]]:
     """List the pictures, also of a truncated file; return the option that it then needs."""
     quiet: dict[str, Any] = {"doubts": "ignore"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the header has what they tell
+    with unwarned():  # the header has what warnings tell
         try:
             return list_contents(path, None, quiet), {}
         except (MissingFileError, TruncatedFileError) as error:

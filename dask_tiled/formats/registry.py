@@ -133,13 +133,15 @@ def register_format(format: Format) -> None:
 
     Examples
     --------
+    >>> import numpy as np
     >>> import dask_tiled
     >>> from dask_tiled.formats import tools
     >>> def sniff(path, head):
     ...     return None if head.startswith(b"MINE") else "does not begin with MINE"
     >>> def describe(paths):
     ...     file = tools.File.only(paths, "mine")
-    ...     layout = tools.lay_out([file], tools.Record((64, 64), tools.plain("<u2")), 4)
+    ...     record = tools.Record((64, 64), tools.plain(np.dtype("<u2")))
+    ...     layout = tools.lay_out([file], record, 4)
     ...     return tools.Description.of("mine", layout, {})
     >>> mine = dask_tiled.Format("mine", (".mine",), "64 x 64", "one axis", sniff, describe)
     >>> dask_tiled.register_format(mine)

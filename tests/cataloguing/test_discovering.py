@@ -13,6 +13,7 @@ from formats_table import TABLE
 import dask_tiled
 from dask_tiled.cataloguing.discovering import Discovery
 from dask_tiled.cataloguing.headers import read_header
+from dask_tiled.errors import warn
 from dask_tiled.formats.registry import _registered
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_mib_series, write_mrc
 
@@ -322,10 +323,11 @@ def test_files_that_vanish(tmp_path, monkeypatch):
 
 
 def test_formats_of_this_process(tmp_path):
-    """Child processes do not have them."""
+    """Child processes do not have them; their warnings are in the headers."""
     from dask_tiled.formats import tools
 
     def describe(paths):
+        warn("a warning of the format")
         file = tools.File.only(paths, "mine")
         layout = tools.lay_out([file], tools.Record((2, 2), tools.plain(np.dtype("u1"))), 4)
         return tools.Description.of("mine", layout, {})
