@@ -6,11 +6,8 @@ import pickle
 import shutil
 from pathlib import Path
 
-import dask
 import numpy as np
 import pytest
-from conftest import ANY_PORT
-from distributed import Client, LocalCluster
 from formats_table import TABLE
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -152,57 +149,6 @@ def test_frames(sample_of, name, selection, seed):
     assert pickle.loads(pickle.dumps(part)).name == part.name
 
 
-PARTS = {
-    "whole": lambda arr: arr,
-    "sum": lambda arr: arr.sum(axis=0),
-    "neighbours": lambda arr: arr[1:] + arr[:-1],
-    "crop": lambda arr: arr[0, ..., ::2].max(axis=0),
-}
-
-
-@pytest.fixture(scope="module")
-def client():
-    """Yield a client of a cluster in this process."""
-    local = {"processes": False, "n_workers": 1, "threads_per_worker": 2}
-    with (
-        LocalCluster(**ANY_PORT, **local) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
-
-
-def lazy_parts(sample, names):
-    """Return parts of an array whose chunks cut the frames."""
-    chunks = [*sample.expected.shape]
-    for axis in {0, len(chunks) - 1}:
-        chunks[axis] = -(-chunks[axis] // 2)
-    arr = open_dataset(**sample.options, chunks=tuple(chunks))
-    return {name: PARTS[name](arr) for name in names}
-
-
-def assert_equal_parts(parts, sample):
-    for part, pixels in parts.items():
-        expected = PARTS[part](sample.expected)
-        np.testing.assert_allclose(pixels, expected, rtol=1e-5 * (part == "sum"))
-
-
-@EVERY
-@pytest.mark.slow
-def test_processes(sample_of, processes, name):
-    sample = sample_of(name)
-    lazy = lazy_parts(sample, ["whole", "sum"])
-    (found,) = dask.compute(lazy, **processes)
-    assert_equal_parts(found, sample)
-
-
-@pytest.mark.parametrize("name", {name.split()[0]: name for name in TABLE}.values())
-def test_cluster(sample_of, client, name):
-    """A cluster computes one sample of each format; `test_processes` pickles all of them."""
-    sample = sample_of(name)
-    (future,) = client.compute([lazy_parts(sample, PARTS)])
-    assert_equal_parts(future.result(), sample)
-
-
 def take(tile, _info):
     return tile.copy()
 
@@ -269,8 +215,8 @@ def test_detection(sample_of, tmp_path, name):
     sample = sample_of(name)
     path, own = sample.options["path"], [name.split()[0]]
     paths = path if isinstance(path, list) else [path]
-    suffixes = {s for format in dask_tiled.formats().values() for s in format.extensions}
-    suffixes.remove(".gtg")  # tags of a K2 camera differ from DM files in the suffix only
+    suffixes = {format.extensions[0] for format in dask_tiled.formats().values()}
+    suffixes.discard(".gtg")  # tags of a K2 camera differ from DM files in the suffix only
     for member in sample.members:  # some have MRC files beside them
         assert recognised_as(member) in ([], own) or member.suffix == ".mrc"
     for path in paths:
@@ -338,7 +284,7 @@ def check_open_size(sample):
 
 @EVERY
 def test_truncated_files(tmp_path, name):
-    """Files truncated at some twenty lengths have no wrong frames."""
+    """Files truncated at some twelve lengths have no wrong frames."""
     sample = TABLE[name](tmp_path, "scan")
     nav_shape = sample.expected.shape[: sample.expected.ndim - sample.sig_dims]
     ways = [{}, {"missing": "fill", "fill_value": FILL}]
@@ -346,7 +292,7 @@ def test_truncated_files(tmp_path, name):
     cut = sample.cut or sample.members
     for path in cut:
         whole = path.read_bytes()
-        for length in np.linspace(len(whole) - 1, 0, max(5, 20 // len(cut)), dtype=int).tolist():
+        for length in np.linspace(len(whole) - 1, 0, max(5, 12 // len(cut)), dtype=int).tolist():
             os.truncate(path, length)
             opens = [check_cut(sample, path, options) for options in ways]
             if opens[-1] and nav_shape:

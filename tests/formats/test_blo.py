@@ -93,13 +93,6 @@ def test_writer_refuses_other_shapes_and_dtypes(tmp_path, frames):
         write_blo(tmp_path / "a.blo", frames)
 
 
-def test_bytes_after_the_last_frame_are_ignored(tmp_path):
-    path = write_blo(tmp_path / "a.blo", EIGHT)
-    with path.open("ab") as file:
-        file.write(b"tail")
-    np.testing.assert_array_equal(open_dataset(path), EIGHT)
-
-
 @pytest.mark.parametrize(
     ("at", "value"),
     [

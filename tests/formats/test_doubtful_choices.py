@@ -1,8 +1,5 @@
 """Functions that choose among the pictures of a file, or infer a scan, state a doubt."""
 
-import ast
-from pathlib import Path
-
 import h5py
 import numpy as np
 import pytest
@@ -11,7 +8,7 @@ import tifffile
 import dask_tiled
 from dask_tiled import ImageField, describe, open_dataset
 from dask_tiled.formats.tools.choosing import choose_picture
-from dask_tiled.model.doubts import SETTLED_BY, may_be_meant
+from dask_tiled.model.doubts import SETTLED_BY
 from dask_tiled.testing import (
     counting_frames,
     write_direct_electron,
@@ -28,142 +25,6 @@ from dask_tiled.testing import (
 )
 
 pytestmark = pytest.mark.usefixtures("synchronous")
-
-FORMATS = Path(dask_tiled.__file__).parent / "formats"
-SETTLED = {
-    "beton/descriptor.py": "only by the number or name that a user passes; the default has a doubt",
-    "jeol/descriptor.py": "only of files that are no list, which have one picture",
-    "hdf5/choice.py": "only by the number that a user passes",
-    "npz.py": "only by the number or name that a user passes; the default has a doubt",
-    "zarr/pictures.py": "only by the number or name that a user passes; the default has a doubt",
-}
-"""Modules that call choose_dataset without a doubt, and why none is needed."""
-
-
-def calls():
-    """Yield the module, the enclosing function and the name of every call in the formats."""
-    for path in sorted(FORMATS.rglob("*.py")):
-        tree = ast.parse(path.read_text("utf8"))
-        for function in ast.walk(tree):
-            if isinstance(function, ast.FunctionDef):
-                for node in ast.walk(function):
-                    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                        yield path.relative_to(FORMATS).as_posix(), function, node.func.id
-
-
-def test_pictures_are_chosen_with_a_doubt():
-    """Every format that lets users choose a picture chooses it by the function that doubts."""
-    chosen = {module for module, _, name in calls() if name == "choose_dataset"}
-    assert chosen == {*SETTLED, "tools/choosing.py"}
-    doubted = {module for module, _, name in calls() if name == "choose_picture"}
-    assert doubted == {
-        f"{name}.py"
-        for name in (
-            "czi/descriptor", "dm/descriptor", "fits/descriptor", "jeol/descriptor",
-            "lif/descriptor", "ome_tiff/descriptor", "ser/emi", "tiff/descriptor",
-        )
-    }  # fmt: skip
-
-
-def test_options_that_choose_are_known():
-    """Each format with an option ``dataset`` is one of those above, or ranks arrays by size."""
-    named = {
-        name
-        for name, one in dask_tiled.formats().items()
-        if {"dataset", "field"} & {*one.options()}
-    }
-    by_rank = {"hdf5", "zarr"}
-    modules = {module.split("/")[0].removesuffix(".py") for module in SETTLED}
-    doubted = {"czi", "dm", "fits", "lif", "ome_tiff", "ser", "tiff"}
-    assert named == by_rank | doubted | (modules - {"hdf5"})
-
-
-CARRIERS = {"Doubt", "Chosen", "Choice", "Ranking"}
-"""Types that hold doubts, and that functions which choose return."""
-UNDOUBTED = {
-    "_choose_pages(pages, paths, told['dataset'], told['level'], settled=True)": (
-        "the choice is that of the description, whose headers are read"
-    )
-}
-"""Calls whose doubts are not used, and why."""
-
-
-def choosing_functions(trees):
-    """Return the functions that state doubts by module; those of other modules under None."""
-    found = {}
-    for module, tree in trees.items():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef) and node.returns is not None:
-                names = {one.id for one in ast.walk(node.returns) if isinstance(one, ast.Name)}
-                if names & CARRIERS:
-                    found.setdefault(module if node.name[0] == "_" else None, set()).add(node.name)
-    return found
-
-
-def dropped_doubts(tree, makers):
-    """Return the calls of functions that state doubts, where the doubts go nowhere."""
-    nested = {id(inner) for node in functions_in(tree) for inner in functions_in(node)[1:]}
-    outer = (node for node in functions_in(tree) if id(node) not in nested)
-    return [ast.unparse(call) for node in outer for call in dropped_in(node, makers)]
-
-
-def functions_in(tree):
-    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-
-
-def dropped_in(function, makers):
-    """Yield calls whose result is not used, or unpacked into names that are never read."""
-    above = {inner: node for node in ast.walk(function) for inner in ast.iter_child_nodes(node)}
-    names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
-    read = {node.id for node in names if isinstance(node.ctx, ast.Load)}
-    for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
-        called = getattr(call.func, "id", getattr(call.func, "attr", ""))
-        if called not in makers:
-            continue
-        around = above[call]
-        part = isinstance(around, ast.Subscript) or getattr(around, "attr", "doubts") != "doubts"
-        targets = getattr(around, "targets", [getattr(around, "target", None)])
-        stored = {
-            one.id
-            for target in filter(None, targets)
-            for one in ast.walk(target)
-            if isinstance(one, ast.Name)
-        }
-        assigns = isinstance(around, ast.Assign | ast.AnnAssign | ast.NamedExpr)
-        if isinstance(around, ast.Expr) or part or (assigns and not stored <= read):
-            yield call
-
-
-def test_no_format_drops_a_doubt():
-    """Every call of a function that chooses passes its doubts on."""
-    modules = [*sorted(FORMATS.rglob("*.py")), FORMATS.parent / "model" / "doubts.py"]
-    trees = {path: ast.parse(path.read_text("utf8")) for path in modules}
-    makers = choosing_functions(trees)
-    assert {"choose_picture", "in_order", "unknown_scan", "left_over", "choose"} <= makers[None]
-    found = [
-        call
-        for path, tree in trees.items()
-        for call in dropped_doubts(tree, makers[None] | makers.get(path, set()))
-    ]
-    assert found == [*UNDOUBTED]
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "choose(path)",
-        "number, _ = choose(path)",
-        "number, doubts = choose(path)",
-        "number = choose(path).number",
-        "number = choose(path)[0]",
-        "number = [choose(path)[0]]",
-    ],
-)
-def test_a_dropped_doubt_is_found(line):
-    tree = ast.parse(f"def describe(path):\n    {line}\n    return number")
-    assert dropped_doubts(tree, {"choose"}) == ["choose(path)"]
-    kept = "number, doubts = choose(path)\n    return number, doubts"
-    assert dropped_doubts(ast.parse(f"def describe(path):\n    {kept}"), {"choose"}) == []
 
 
 NO_CHOICE = {
@@ -202,20 +63,6 @@ def test_each_option_settles_a_doubt_or_is_no_choice():
     assert options - settling == NO_CHOICE.keys()
 
 
-def test_inferred_shapes_have_a_doubt():
-    """A function whose metadata say "inferred" states a doubt, or returns one."""
-    silent = []
-    for path in sorted(FORMATS.rglob("*.py")):
-        for function in ast.walk(ast.parse(path.read_text("utf8"))):
-            if not isinstance(function, ast.FunctionDef):
-                continue
-            body = function.body[1:] if ast.get_docstring(function) else function.body
-            text = "\n".join(map(ast.unparse, body))
-            if "inferred: " in text and "inferred_scan" not in text:
-                silent.append(f"{path.name}: {function.name}")
-    assert silent == []
-
-
 @pytest.mark.parametrize("names", [("a", "b", "c"), ("", "", ""), ("a", "a", "b")])
 def test_similar_pictures_leave_a_doubt(names):
     """A picture of a tenth of the size or more may be meant; names are used where they tell."""
@@ -227,14 +74,6 @@ def test_similar_pictures_leave_a_doubt(names):
     assert doubt.text.startswith("2 arrays may be meant; ")
     assert choose_picture("x", names, 2, (100, 100, 100)) == (2, ())
     assert choose_picture("x", names, None, (0, 5, 5)).doubts == ()
-
-
-def test_the_rule_of_sizes_stands_once():
-    """Formats ask one function whether an array may be meant by its size."""
-    found = [path.name for path in FORMATS.rglob("*.py") if "ALIKE" in path.read_text("utf8")]
-    assert found == []
-    assert [may_be_meant(size, 100) for size in (9, 10, 100, 1000)] == [False, True, True, True]
-    assert not may_be_meant(5, 0)
 
 
 def test_tiff_series_of_similar_size(tmp_path):

@@ -34,20 +34,6 @@ def test_files_written_by_astropy(tmp_path, dtype):
     check_format(path, frames, cuts=1, scaled=True)  # there is nothing to scale
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-def test_written_files_equal_astropy(tmp_path, dtype):
-    frames = counting_frames((2, 5, 7), dtype, bits=7)
-    path = write_fits(tmp_path / "sky.fits", frames, None, frames[0], cards={"OBSERVER": "O'Neill"})
-    with fits.open(path, uint=True) as hdus:
-        hdus.verify("exception")
-        for number in (0, 2):
-            stored = hdus[number].data
-            assert stored.dtype.newbyteorder("=") == dtype
-            np.testing.assert_array_equal(stored, frames if number == 0 else frames[0])
-            check_format(path, stored.astype(dtype), cuts=1, dataset=number)
-    assert dask_tiled.describe(path).metadata["fits"]["header"]["OBSERVER"] == "O'Neill"
-
-
 @pytest.mark.parametrize(
     ("module", "dtype"), [(gzip, "u2"), (gzip, "f4"), (gzip, "i1"), (bz2, "u8"), (lzma, "i4")]
 )
@@ -82,7 +68,7 @@ def test_search_for_headers_in_a_compressed_file_is_bounded(tmp_path):
     cards = b"SIMPLE  = T", b"BITPIX  = 8", b"NAXIS   = 0", b"END"
     table = b"XTENSION= 'BINTABLE'", b"BITPIX  = 8", b"NAXIS   = 1", b"NAXIS1  = %d" % 2**50, b"END"
     blocks = (b"".join(card.ljust(80) for card in some).ljust(2880) for some in (cards, table))
-    path.write_bytes(bz2.compress(b"".join(blocks) + bytes(1 << 28)))
+    path.write_bytes(bz2.compress(b"".join(blocks) + bytes(1 << 26)))
     with pytest.raises(dask_tiled.DatasetError, match="no pixels"):
         dask_tiled.open_dataset(path)
 
@@ -229,11 +215,11 @@ def write_many(path, count, shapes=((4, 5),)):
 
 @pytest.mark.parametrize(
     ("dataset", "headers", "value"),
-    [(None, 101, 1), (1, 2, 1), (10_000, 10_001, 16), ("I9999", 10_001, 16), ("I0", 10_001, 1)],
+    [(None, 101, 1), (1, 2, 1), (300, 301, 44), ("I299", 301, 44), ("I0", 301, 1)],
 )
-def test_headers_of_a_file_with_10000_images(tmp_path, monkeypatch, dataset, headers, value):
+def test_headers_of_a_file_with_300_images(tmp_path, monkeypatch, dataset, headers, value):
     """By default, those that metadata list are enough; that a name is unique takes all headers."""
-    path, seen = write_many(tmp_path / "a.fits", 10_000), []
+    path, seen = write_many(tmp_path / "a.fits", 300), []
     read = descriptor._read_hdu
     monkeypatch.setattr(descriptor, "_read_hdu", lambda *args: seen.append(0) or read(*args))
     desc = dask_tiled.describe(path, dataset=dataset)

@@ -1,5 +1,6 @@
 """GIS volumes, stored and written ones, compared with their arrays."""
 
+import dask
 import numpy as np
 import pytest
 from conftest import DATA
@@ -126,9 +127,10 @@ def test_text_is_read_once_per_chunk(tmp_path, monkeypatch):
         return decode(block, fetch, **options)
 
     monkeypatch.setattr(gis, "decode", counted)
-    array = counting_frames((9, 8, 70, 60), "i2")
+    array = counting_frames((9, 8, 7, 6), "i2")
     path, *_ = write_gis(tmp_path / "a.ima", array, ascii=True)
-    total = dask_tiled.open_dataset(path, dtype="f4").sum(axis=(0, 1))
+    with dask.config.set({"dask-tiled.tile-bytes": 1 << 10}):
+        total = dask_tiled.open_dataset(path, dtype="f4").sum(axis=(0, 1))
     np.testing.assert_allclose(total, array.sum(axis=(0, 1)), rtol=1e-6)
     assert read == [str(path)]
 
@@ -151,13 +153,6 @@ def test_invalid_text_raises(tmp_path, text, kind):
     path.write_bytes(text)
     with pytest.raises(kind, match=r"a\.ima"):
         dask_tiled.open_dataset(path).compute()
-
-
-def test_short_text_raises_at_opening(tmp_path):
-    path, *_ = write_gis(tmp_path / "a.ima", np.zeros((2, 2), "i2"), ascii=True)
-    path.write_bytes(b"1 2 3 ")
-    with pytest.raises(TruncatedFileError, match="too short for its numbers"):
-        dask_tiled.describe(path)
 
 
 HOSTILE = [

@@ -421,13 +421,13 @@ def test_deep_groups_and_many_lost_signals_are_read_in_bounded_time(tmp_path):
     """Neither a path nor the search for lost signals takes time by the square of their number."""
     with h5py.File(path := tmp_path / "deep.nxs", "w") as file:
         group = file
-        for _ in range(1000):
+        for _ in range(300):
             group = group.create_group("a")
-        group["data"], file.attrs["default"] = SCAN, "/".join("a" * 1000)
+        group["data"], file.attrs["default"] = SCAN, "/".join("a" * 300)
         group.attrs["signal"], file["largest"] = "data", np.ones((99, 99))
     assert open_dataset(path).shape == SCAN.shape
     with h5py.File(path := tmp_path / "many.nxs", "w") as file:
-        for k in range(1000):
+        for k in range(300):
             group = file.create_group(f"entry_{k}")
             group.attrs.update(NX_class="NXdata", signal="gone")
             group["beside"] = h5py.SoftLink("/gone")

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from checks import instrument_of, write_hdf5
+from checks import write_hdf5
 
 from dask_tiled import Axis, describe
 from dask_tiled.formats.hdf5 import choice, conventions, descriptor, facts
@@ -64,10 +64,3 @@ def test_a_convention_is_one_class_and_a_row(path, monkeypatch):
     assert header["axes_from"] == "Camera"
     assert header["nav_shape_from"] == "rows of /run"
     assert header["facts"] == {"/run": {"beam": 80.0, "pixel": 0.25, "rows": 3}}
-
-
-def test_other_files_have_no_facts(path):
-    desc = describe(path, dataset="run/frames")
-    assert desc.metadata["hdf5"]["axes_from"] == "nothing in the file"
-    assert desc.metadata["hdf5"]["facts"] == {}
-    assert instrument_of(path) == {}

@@ -627,10 +627,14 @@ def write_nested(folder, outer, inner):
     return folder / "all.h5"
 
 
-@pytest.mark.parametrize("outer", ORDERS)
-@pytest.mark.parametrize("inner", ORDERS)
 @pytest.mark.parametrize(
-    "removed", [("00.h5",), ("11.h5", "0.h5"), ("00.h5", "01.h5"), ("01.h5", "10.h5")], ids="-".join
+    ("outer", "inner", "removed"),
+    [
+        ("one after the other", "in turn", ("00.h5",)),
+        ("in turn", "one after the other", ("11.h5", "0.h5")),
+        ("one after the other", "one after the other", ("00.h5", "01.h5")),
+        ("in turn", "in turn", ("01.h5", "10.h5")),
+    ],
 )
 def test_lost_sources_of_nested_virtual_datasets(tmp_path, outer, inner, removed):
     """Frames are missing that lie in lost files, or in sources of lost files."""

@@ -5,7 +5,6 @@ import pytest
 from checks import refused
 from kinds import assert_equals_row, by_row, path_of, rows_of
 
-import dask_tiled
 from dask_tiled import TruncatedFileError, describe, open_dataset
 from dask_tiled.testing import check_format, counting_frames, write_ims
 
@@ -66,21 +65,6 @@ def test_unknown_level_raises(path, tmp_path):
     with refused(other, "no such level", detailed=True) as caught:
         open_dataset(other, level=1)
     assert caught.value.expected == "0: the array has no pyramid"
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"compression": None},
-        {"compression": None, "padded": False},
-        {"chunks": None},
-        {"chunks": (8, 32, 32), "compression": "lzf"},
-    ],
-    ids=str,
-)
-def test_storage(tmp_path, options):
-    path = write_ims(tmp_path / "cells.ims", VOLUMES, **options)
-    check_format(path, VOLUMES, cuts=5)
 
 
 @pytest.mark.parametrize("kind", ["contiguous", "compact", "external", "virtual"])
@@ -151,7 +135,3 @@ def test_real_file_equals_h5py(row):
         for t, c in np.ndindex(arr.shape[:2]):
             stored = file[f"DataSet/ResolutionLevel 0/TimePoint {t}/Channel {c}/Data"]
             np.testing.assert_array_equal(arr[t, c].compute(), stored[picture])
-
-
-def test_formats_know_the_suffix():
-    assert ".ims" in dask_tiled.formats()["hdf5"].extensions

@@ -99,12 +99,6 @@ def test_damaged_files(tmp_path):
         open_dataset(path)
 
 
-def test_bytes_after_the_tree_are_ignored(tmp_path):
-    path = write_jeol_image(tmp_path / "a.img", IMAGE)
-    path.write_bytes(path.read_bytes() + bytes(1 << 10) + b"\x01 what others append")
-    np.testing.assert_array_equal(open_dataset(path), IMAGE)
-
-
 def test_too_many_entries(tmp_path, monkeypatch):
     path = write_jeol_list(tmp_path / "a.ASW", ["a.img"] * 20)
     monkeypatch.setattr(entries, "MOST_ENTRIES", 20)

@@ -112,16 +112,6 @@ def test_a_lost_file_of_a_series_with_a_hdr(tmp_path, lost):
     np.testing.assert_array_equal(frame_facts(arr).compute()["sequence_number"].ravel(), numbers)
 
 
-@pytest.mark.parametrize("kind", [{"kind": "U08"}, {"kind": "R64"}, {"kind": "R64", "quad": True}])
-def test_a_lost_file_of_raw_and_other_frames(tmp_path, kind):
-    frames = counting_frames((6, 4, 8), "uint16", bits=6)
-    paths = write_mib_series(tmp_path / "scan", frames, frames_per_file=2, hdr=False, **kind)
-    paths[1].unlink()
-    found = open_dataset(tmp_path / "scan*.mib", missing="fill")
-    frames[2:4] = 0
-    np.testing.assert_array_equal(found, frames)
-
-
 @pytest.mark.parametrize("lost", ["first", "middle"])
 def test_a_lost_file_of_a_series_without_a_hdr(tmp_path, lost):
     """A pattern, a list, and any file of the series; after the last file, none is missed."""
@@ -153,13 +143,6 @@ def test_several_lost_files(tmp_path, empty):
     arr = open_dataset(paths[0], missing="fill", doubts="ignore")
     np.testing.assert_array_equal(arr.description.missing, [2, 3, 6])
     np.testing.assert_array_equal(arr[7:], FRAMES[7:11])
-
-
-def test_a_lost_file_is_refused_with_the_remedy(tmp_path):
-    paths = write_scan(tmp_path, hdr=False)
-    paths[1].unlink()
-    with pytest.raises(TruncatedFileError, match="Pass missing='fill'"):
-        describe(tmp_path / "scan*.mib")
 
 
 @pytest.mark.parametrize("numbered", [True, False])

@@ -8,9 +8,8 @@ import tifffile
 from checks import refused
 from lsm_writer import write_lsm
 
-from dask_tiled import describe, open_dataset
+from dask_tiled import open_dataset
 from dask_tiled.formats.tiff import lsm
-from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.testing import counting_frames
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -40,9 +39,8 @@ def test_bits_of_two_samples_are_behind_their_entry(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs files with holes")
-@pytest.mark.parametrize("lzw", [False, True])
-def test_offsets_wrap_around_above_4_gib(tmp_path, lzw):
-    path = write_lsm(tmp_path / "a.lsm", NOISE, gap=(1 << 30) - 99, lzw=lzw)
+def test_offsets_wrap_around_above_4_gib(tmp_path):
+    path = write_lsm(tmp_path / "a.lsm", NOISE, gap=(1 << 30) - 99)
     assert path.stat().st_size > 11 << 30
     np.testing.assert_array_equal(open_dataset(path).compute(), NOISE)
     np.testing.assert_array_equal(tifffile.imread(path).reshape(NOISE.shape), NOISE)
@@ -94,22 +92,3 @@ def test_axes_that_do_not_fit_the_pages_are_ignored(tmp_path):
     arr = open_dataset(path)
     assert arr.dims == ("frame", "s", "y", "x")
     np.testing.assert_array_equal(arr.compute(), FRAMES)
-
-
-def test_thumbnails_are_no_doubt(tmp_path):
-    desc = describe(write_lsm(tmp_path / "a.lsm", FRAMES))
-    assert desc.doubts == ()
-    assert len(desc.metadata["tiff"]["datasets"]) == 2
-
-
-def test_files_of_one_series_are_not_searched_for_thumbnails(tmp_path, monkeypatch):
-    asked = []
-    real = Pages.is_reduced
-    monkeypatch.setattr(Pages, "is_reduced", lambda *args: asked.append(args) or real(*args))
-    paths = [tmp_path / f"{k}.tif" for k in range(9)]
-    for path, frame in zip(paths, FRAMES.reshape(-1, 5, 7), strict=False):
-        tifffile.imwrite(path, frame)
-    open_dataset(paths)
-    assert asked == []
-    open_dataset(write_lsm(tmp_path / "a.lsm", FRAMES))
-    assert len(asked) == 1

@@ -96,17 +96,6 @@ def test_header_sizes_of_the_file_itself(tmp_path):
         np.testing.assert_array_equal(dask_tiled.open_dataset(path), VOLUME)
 
 
-@pytest.mark.parametrize("values", ["counts", "zeros"])
-@pytest.mark.parametrize("library", [zlib, gzip])
-def test_long_streams(tmp_path, library, values):
-    """zlib and gzip are read, as by MetaIO."""
-    volume = counting_frames((3, 600, 1000), "u2")
-    volume = volume if values == "counts" else np.zeros_like(volume)
-    pixels, path = write_metaimage(tmp_path / "a.mhd", volume, files=1, compressed=True)
-    pixels.write_bytes(library.compress(volume.tobytes(), 1))
-    np.testing.assert_array_equal(dask_tiled.open_dataset(path), volume)
-
-
 @pytest.mark.parametrize("files", [1, 4])
 def test_gzip_without_a_word(tmp_path, files):
     """Files have other sizes than the pixels, and begin like gzip; ITK shows noise."""

@@ -153,26 +153,6 @@ def test_hdr_without_text_is_ignored(tmp_path, make):
     np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES)
 
 
-@pytest.mark.parametrize("missing", [1, 64, 383 + 64])
-def test_truncated_last_frame_of_a_mib(tmp_path, missing):
-    """A truncated frame raises; whole frames open with a nav_shape."""
-    path = write_small(tmp_path / "scan.mib")
-    os.truncate(path, path.stat().st_size - missing)
-    with refused(path, "nav_shape", TruncatedFileError, detailed=True):
-        open_dataset(path)
-    arr = open_dataset(path, nav_shape=(5,))
-    np.testing.assert_array_equal(arr.compute(), FRAMES[:5])
-
-
-def test_nav_shape_overrides_the_hdr_of_a_truncated_mib(tmp_path):
-    path = write_mib(tmp_path / "scan.mib", FRAMES)
-    os.truncate(path, path.stat().st_size - 100)
-    for target in (path, path.with_suffix(".hdr")):
-        with pytest.raises(TruncatedFileError):
-            open_dataset(target)
-        np.testing.assert_array_equal(open_dataset(target, nav_shape=5).compute(), FRAMES[:5])
-
-
 def with_field(head, at, value):
     """Replace a field in the text of a frame header, which keeps its length."""
     fields = head.rstrip(b"\0").split(b",")

@@ -323,13 +323,6 @@ def test_unsupported_modes_raise(tmp_path, mode):
         dask_tiled.describe(path)
 
 
-def test_bytes_after_the_last_section_are_ignored(tmp_path):
-    frames = counting_frames((3, 5, 7), "i2")
-    path = write_mrc(tmp_path / "a.mrc", frames, extended=bytes(32))
-    path.write_bytes(path.read_bytes() + b"trailing")
-    np.testing.assert_array_equal(dask_tiled.open_dataset(path), frames)
-
-
 def test_absent_bytes_of_the_extended_header(tmp_path):
     """The size settles it; the option reads the file either way, and mrcfile refuses it."""
     frames = counting_frames((4, 10, 20), "i2")

@@ -19,8 +19,7 @@ def save(request):
     return SAVE[request.param]
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", ["<u2", ">f4", "c8", "?"])
+@pytest.mark.parametrize(("dtype", "order"), [("<u2", "C"), (">f4", "F"), ("c8", "C"), ("?", "F")])
 def test_arrays_equal_those_of_numpy(tmp_path, save, dtype, order):
     save(tmp_path / "a.npz", x=np.asarray(FRAMES.astype(dtype), order=order))
     with np.load(tmp_path / "a.npz") as told:

@@ -41,18 +41,6 @@ def test_real_file_equals_pynrrd(data, name):
     assert desc.sig_shape == desc.shape[-2:]
 
 
-@pytest.mark.parametrize("order", "<>")
-def test_every_name_of_every_type(tmp_path, order):
-    for name, dtype in TYPES.items():
-        stored = counting_frames((3, 4, 5), np.dtype(dtype).newbyteorder(order))
-        (path,) = write_nrrd(tmp_path / "a.nrrd", stored, fields={"type": name})
-        found = dask_tiled.open_dataset(path).compute()
-        assert found.dtype == dtype
-        np.testing.assert_array_equal(found, stored)
-        if "signed" not in name or name.startswith("un"):  # pynrrd lacks some of the names
-            np.testing.assert_array_equal(found, read(path))
-
-
 @pytest.mark.parametrize(
     ("suffix", "encoding", "lines", "skip"),
     [

@@ -192,20 +192,6 @@ def test_first_and_plane_count(tmp_path, order):
     assert facts["missing_files"] == ()
 
 
-def test_files_that_take_turns(tmp_path):
-    """Four files take turns, in reverse order: big-endian BigTIFF of compressed tiles."""
-    planes = counting_frames((6, 1, 3, 40, 36), ">u2")
-    parts = [range(17, -1, -1)[k::4] for k in range(4)]
-    options = {"compression": "zlib", "predictor": True, "tile": (16, 16)}
-    members = write_set(
-        tmp_path, "d", planes.astype("u2"), parts, bigtiff=True, byteorder=">", **options
-    )
-    for member in members:
-        arr = open_dataset(member)
-        assert arr.dtype.isnative
-        np.testing.assert_array_equal(arr.compute(), planes[:, 0])
-
-
 @pytest.mark.parametrize("inner", ["", "<MetadataOnly/>"])
 @pytest.mark.parametrize("order", ["XYCZT", "XYZTC"])
 def test_pages_in_no_tiffdata_follow_the_order_of_dimensions(tmp_path, inner, order):
@@ -325,27 +311,6 @@ def test_renamed_and_copied_files(tmp_path):
     assert describe(renamed).files[0].path == str(renamed)
 
 
-def test_renamed_members(tmp_path):
-    members = write_set(tmp_path, "a", PLANES, [range(10), range(10, 24)])
-    os.rename(members[1], tmp_path / "moved.tif")
-    for path in (members[0], tmp_path / "moved.tif"):
-        arr = open_dataset(path)
-        assert len(arr.description.missing) == 0
-        np.testing.assert_array_equal(arr.compute(), PLANES)
-
-
-def test_one_uuid_in_all_files(tmp_path):
-    """Files that are copies of one XML are distinguished by name."""
-    inner = "".join(
-        tiff_data(0, 12, {"C": c}, uuid=uuid_of("all"), name=f"{c}.ome.tif") for c in (0, 1)
-    )
-    xml = document(image((3, 2, 4, 5, 7), inner, order="XYZTC"), uuid_of("all"))
-    for c in (0, 1):
-        write_pages(tmp_path / f"{c}.ome.tif", PLANES[:, c].reshape(-1, 5, 7), xml)
-    for c in (0, 1):
-        np.testing.assert_array_equal(read(tmp_path / f"{c}.ome.tif"), PLANES)
-
-
 def test_ambiguous_uuid_raises(tmp_path):
     inner = tiff_data(0, 24, uuid=uuid_of("lost"))
     xml = document(image(SHAPE, inner), uuid_of("a"))
@@ -356,19 +321,6 @@ def test_ambiguous_uuid_raises(tmp_path):
         open_dataset(tmp_path / "a.ome.tif")
     assert "b.ome.tif" in str(caught.value)
     assert "c.ome.tif" in str(caught.value)
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_links_to_files_of_a_set(tmp_path, named):
-    """Other members are beside the target of a link, also if they are found by UUID."""
-    (tmp_path / "set").mkdir()
-    members = write_set(tmp_path / "set", "a", PLANES, [range(10), range(10, 24)])
-    if not named:
-        members[1] = members[1].rename(tmp_path / "set/other.tif")
-    for k, member in enumerate(members):
-        link = tmp_path / f"link{k}.ome.tif"
-        link.symlink_to(member)
-        np.testing.assert_array_equal(read(link, missing="raise"), PLANES)
 
 
 def test_lists_of_files(tmp_path):
@@ -515,13 +467,6 @@ def test_file_opens_its_own_image(tmp_path, way):
             if way == "renamed":
                 other.rename(path)
     np.testing.assert_array_equal(read(tmp_path / "set/all.companion.ome"), PLANES)
-
-
-def test_ambiguous_name_of_an_image_raises(tmp_path):
-    inner = image(SHAPE, "<TiffData/>") * 2
-    path = write_pages(tmp_path / "a.ome.tif", FLAT, document(inner))
-    with pytest.raises(DatasetError, match="several datasets have this name"):
-        open_dataset(path, dataset="img")
 
 
 @pytest.mark.parametrize("planar", ["contig", "separate"])

@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-from contextlib import suppress
-from random import Random
 
 import dask.array as da
 import numpy as np
@@ -23,7 +21,6 @@ from dask_tiled import (
     open_datasets,
     to_zarr,
 )
-from dask_tiled.model.ome_zarr import KEYS
 
 PIXELS = np.random.default_rng(0).integers(0, 999, (2, 3, 4, 16, 20), dtype="u2")
 NAMES = "DAPI", "GFP", "RFP"
@@ -465,59 +462,3 @@ def test_numbers_of_arrays(tmp_path):
     np.testing.assert_array_equal(open_dataset(tmp_path / "b.zarr", dataset=0), PIXELS)
     with pytest.raises(DatasetError, match="no such dataset; expected a number below 1"):
         open_dataset(tmp_path / "b.zarr", dataset=1)
-
-
-DAMAGED = 150
-"""Number of damaged documents."""
-VALUES = [None, True, -1, 0, 1, 7, 1e999, 2**80, "", "0", "x/../y", "a\0b", "é", [], {}, [[]], [{}]]
-VALUES += [[1] * 5, {"path": "0"}, [{"path": "1", "label": 3}], "../out", "/", {"channels": [{}]}]
-
-
-def mutated(value, random):
-    """Return a JSON value with one part replaced, removed or repeated."""
-    if isinstance(value, dict) and value and random.random() < 0.9:
-        key = random.choice(sorted(value))
-        kind = random.random()
-        if kind < 0.1:
-            return {name: one for name, one in value.items() if name != key}
-        if kind < 0.2:
-            return {**value, random.choice([*KEYS, "path", "scale"]): random.choice(VALUES)}
-        return {**value, key: mutated(value[key], random)}
-    if isinstance(value, list) and value and random.random() < 0.9:
-        k = random.randrange(len(value))
-        if random.random() < 0.2:
-            return value[:k] + value[k + 1 :] if random.random() < 0.5 else [*value, value[k]]
-        return [*value[:k], mutated(value[k], random), *value[k + 1 :]]
-    return random.choice(VALUES)
-
-
-@pytest.mark.filterwarnings("ignore::dask_tiled.DoubtWarning")
-@pytest.mark.filterwarnings("ignore::dask_tiled.MissingFramesWarning")
-def test_damaged_metadata(tmp_path):
-    """Groups with any metadata open, or raise a typed error."""
-    small = PIXELS[:1, :2, :1]
-    channels = {"omero": {"channels": [{"label": "a", "color": "FF0000"}, {"label": "b"}]}}
-    image(tmp_path / "image.zarr", small, **channels)
-    series(tmp_path / "series.zarr", [small, small + 1], "0.5")
-    plate(tmp_path / "plate.zarr", wells={"A/1": 0}, fields=2)
-    documents = [
-        *(tmp_path / "image.zarr").glob("zarr.json"),
-        *(tmp_path / "series.zarr").glob("**/zarr.json"),
-        *(tmp_path / "plate.zarr").glob("**/zarr.json"),
-    ]
-    documents = [one for one in documents if "attributes" in one.read_text()]
-    random, opened = Random(1), 0  # noqa: S311 - not for secrets
-    for _ in range(DAMAGED):
-        path = random.choice(sorted(documents))
-        before = path.read_text()
-        told = json.loads(before)
-        for _ in range(random.randint(1, 3)):
-            told["attributes"] = mutated(told["attributes"], random)
-        path.write_text(json.dumps(told))
-        root = tmp_path / path.relative_to(tmp_path).parts[0]
-        dataset = random.choice([None, None, 0, 1, "0", "A/1", "A/1/0", "1"])
-        with suppress(DatasetError):
-            open_dataset(root, dataset=dataset)[(..., 0, 0)].compute()
-            opened += 1
-        path.write_text(before)
-    assert DAMAGED / 20 < opened < DAMAGED

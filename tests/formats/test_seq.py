@@ -128,16 +128,6 @@ def test_compressed_or_coloured_frames_raise(tmp_path, kind, where):
         describe(path)
 
 
-def test_truncated_file_raises_or_is_read_with_a_nav_shape(tmp_path):
-    path = write_seq(tmp_path / "a.seq", FRAMES)
-    path.write_bytes(path.read_bytes()[: 8192 * 6])
-    with pytest.raises(TruncatedFileError, match="allocated_frames"):
-        describe(path)
-    arr = open_dataset(path, nav_shape=(2, 3))
-    assert arr.description.missing.tolist() == [5]
-    np.testing.assert_array_equal(arr[0], FRAMES[:3])
-
-
 @pytest.mark.parametrize(
     "maps",
     [

@@ -1,7 +1,6 @@
 """Series of files: members, their order, and warnings and errors about missing ones."""
 
 import os
-import re
 import shutil
 
 import numpy as np
@@ -19,7 +18,7 @@ from dask_tiled import (
     open_volumes,
 )
 from dask_tiled.formats.tools import File, Record, lay_out, plain
-from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_raw, write_tvips
+from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_tvips
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -122,15 +121,6 @@ def test_tvips_series_with_a_missing_or_empty_file(tmp_path, how):
     np.testing.assert_array_equal(arr.compute(), FRAMES[:3])
 
 
-def test_file_numbers_may_have_gaps_where_the_frames_have_none(tmp_path):
-    """The sequence numbers of the frames decide."""
-    write_series(tmp_path / "scan")
-    (tmp_path / "scan4.mib").rename(tmp_path / "scan40.mib")
-    arr = open_dataset(tmp_path / "scan1.mib")
-    assert names(arr)[-1] == "scan40.mib"
-    np.testing.assert_array_equal(arr.compute(), FRAMES)
-
-
 @pytest.mark.parametrize(
     ("frames", "options"),
     [
@@ -207,15 +197,6 @@ def test_list_is_not_continued(tmp_path, members):
     )
 
 
-def test_list_with_a_gap_raises(tmp_path):
-    """The error names the file after the gap, the frame expected there and the one found."""
-    paths = write_series(tmp_path / "scan")
-    with refused(paths[2], re.escape(str(paths[2])), TruncatedFileError) as caught:
-        open_dataset([paths[0], paths[2]])
-    assert str(caught.value.expected).startswith("4")
-    assert caught.value.found == 7
-
-
 @pytest.mark.parametrize("copied", [False, True])
 def test_list_with_the_same_frames_twice_raises(tmp_path, copied):
     """A file may be listed twice, or with a copy of it."""
@@ -238,19 +219,6 @@ def test_list_of_files_of_other_geometry_raises(tmp_path):
     assert caught.value.found is not None
 
 
-@pytest.mark.parametrize("missing", range(4))
-def test_missing_member_is_noticed_by_the_hdr(tmp_path, missing):
-    """The error names a file, the frames that the .hdr counts, and the frames that are left."""
-    paths = write_series(tmp_path / "scan", FRAMES.reshape(3, 4, 4, 8), hdr=True)
-    paths.pop(missing).unlink()
-    for path in (tmp_path / "scan.hdr", *paths):
-        with pytest.raises(TruncatedFileError) as caught:
-            open_dataset(path)
-        assert caught.value.path.startswith(str(tmp_path / "scan"))
-        assert "12" in str(caught.value.expected)
-        assert re.search(r"\b(3|6|9)\b", str(caught.value.found))
-
-
 @pytest.mark.parametrize("other", ["scan1.mib", "scan_2.mib", "scan 3.mib"])
 def test_hdr_of_another_file_is_ignored(tmp_path, other):
     """Beside a .mib file of its own name, a .hdr file does not describe numbered ones."""
@@ -265,14 +233,6 @@ def test_hdr_without_a_name_is_ignored(tmp_path):
     path = write_mib(tmp_path / "123.mib", FRAMES.reshape(3, 4, 4, 8))
     path.with_suffix(".hdr").rename(tmp_path / ".hdr")
     np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES)
-
-
-def test_suffixes_in_capitals(tmp_path):
-    path = write_mib(tmp_path / "scan.mib", FRAMES.reshape(3, 4, 4, 8))
-    hdr = path.with_suffix(".hdr").rename(tmp_path / "scan.HDR")
-    path = path.rename(tmp_path / "scan.MIB")
-    for name in (path, hdr):
-        assert open_dataset(name).shape == (3, 4, 4, 8)
 
 
 @pytest.mark.parametrize(
@@ -294,19 +254,6 @@ def test_hdr_without_any_mib_raises(tmp_path):
         open_dataset(tmp_path / "scan.hdr")
 
 
-def test_truncated_member_in_the_middle_is_not_skipped(tmp_path):
-    """A file that ends inside a frame raises, with a .hdr file and in a list."""
-    paths = write_series(tmp_path / "scan", hdr=True)
-    os.truncate(paths[1], paths[1].stat().st_size - 7)
-    for path in (tmp_path / "scan.hdr", paths[0], paths[1]):
-        with pytest.raises(TruncatedFileError):
-            open_dataset(path)
-    (tmp_path / "scan.hdr").unlink()
-    with pytest.raises(TruncatedFileError) as caught:
-        open_dataset(paths)
-    assert caught.value.path in {str(paths[1]), str(paths[2])}
-
-
 def test_pattern_opens_the_files_that_it_matches(tmp_path):
     paths = write_series(tmp_path / "scan")
     (tmp_path / "other.mib").write_bytes(b"not a capture")
@@ -319,16 +266,6 @@ def test_pattern_opens_the_files_that_it_matches(tmp_path):
 def test_pattern_without_matches_raises(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\*\.mib"):
         open_dataset(tmp_path / "nothing*.mib")
-
-
-def test_pattern_in_a_folder_with_brackets(tmp_path):
-    """Brackets in the name of an existing folder are no pattern."""
-    folder = tmp_path / "run [1]"
-    folder.mkdir()
-    for i in range(2):
-        write_raw(folder / f"{i}.raw", FRAMES[i : i + 1])
-    arr = open_dataset(folder / "*.raw", "raw", dtype=FRAMES.dtype, sig_shape=FRAMES.shape[1:])
-    np.testing.assert_array_equal(arr.compute(), FRAMES[:2])
 
 
 @pytest.mark.parametrize("prefix", ["scan [1]_", "[12]*", "a.b.c", "-", "x1y2z"])

@@ -86,26 +86,6 @@ def test_levels_of_ome_zarr(tmp_path):
     np.testing.assert_array_equal(smaller, FRAMES[0, :, :4])
 
 
-SCALED = {"path": "a", "coordinateTransformations": [{"type": "scale", "scale": [0, "x"]}]}
-
-
-@pytest.mark.parametrize(
-    "image",
-    [
-        3, [], {}, {"datasets": 3}, {"datasets": [{}]}, {"datasets": [{"path": 3}]},
-        {"datasets": [{"path": "a"}]}, {"datasets": [{"path": "a"}], "axes": [{"name": "y"}]},
-        {"datasets": [SCALED], "axes": [{"name": "y"}, {"name": "x"}]},
-        {"datasets": [SCALED | {"coordinateTransformations": []}], "axes": [{}, {}]},
-    ],
-)  # fmt: skip
-def test_invalid_levels_are_ignored(image, tmp_path):
-    group = zarr.create_group(tmp_path / "x.zarr", attributes={"ome": {"multiscales": [image]}})
-    group.create_array("a", data=FRAMES[0, 0])
-    found = open_dataset(tmp_path / "x.zarr", dataset="a")
-    np.testing.assert_array_equal(found, FRAMES[0, 0])
-    assert found.axes == (Axis("y"), Axis("x"))
-
-
 def test_exported_results_keep_their_scales(tmp_path):
     path = write_nrrd(tmp_path / "volume.nrrd", FRAMES[0], fields=FIELDS)[0]
     for arr in (open_dataset(path)[1:, ::2], open_dataset(path).sum(0)):
@@ -580,49 +560,6 @@ def test_format_2(tmp_path, name):
         for path in ("a.zarr", "a.zarr/.zarray"):
             remote = open_dataset(server.url(tmp_path / path))
             np.testing.assert_array_equal(remote.compute(), expected)
-
-
-def old_image(group):
-    """Write a pyramid as OME-Zarr 0.4 has it, with coarser planes."""
-    axes = [{"name": "z", "unit": "micrometer"}, {"name": "y", "unit": "nanometer"}, {"name": "x"}]
-    datasets = [
-        {
-            "path": str(k),
-            "coordinateTransformations": [{"type": "scale", "scale": [3, 0.5 * 2**k, 2**k]}],
-        }
-        for k in range(2)
-    ]
-    group.attrs["multiscales"] = [{"version": "0.4", "axes": axes, "datasets": datasets}]
-    for k in range(2):
-        group.create_array(
-            str(k), data=FRAMES[0, :, :: 1 + k, :: 1 + k], chunks=(1, 4, 4),
-            chunk_key_encoding={"name": "v2", "separator": "/"},
-        )  # fmt: skip
-
-
-def test_images_in_format_2(tmp_path):
-    """OME-Zarr 0.4 opens by the folder of an image or of a series of images."""
-    series = zarr.create_group(tmp_path / "a.zarr", zarr_format=2)
-    series.attrs["bioformats2raw.layout"] = 3
-    old_image(series.create_group("0"))
-    axes = (Axis("z", "µm", 3.0), Axis("y", "nm", 0.5), Axis("x"))
-    coarse = (Axis("z", "µm", 3.0), Axis("y", "nm", 1.0), Axis("x", "", 2.0))
-    image, part = tmp_path / "a.zarr" / "0", FRAMES[0, :, ::2, ::2]
-    with serving(tmp_path) as server:
-        stores = {
-            str(image): "",
-            server.url(image) + "/": "",
-            server.url(tmp_path / "a.zarr"): "0/",
-        }
-        for path, inside in stores.items():
-            found = open_dataset(path)
-            np.testing.assert_array_equal(found.compute(), FRAMES[0])
-            assert found.axes == axes
-            assert found.metadata["zarr"]["levels"] == (f"{inside}0", f"{inside}1")
-    for path, name in ((image, "1"), (tmp_path / "a.zarr", "0/1")):
-        found = open_dataset(path, dataset=name)
-        np.testing.assert_array_equal(found.compute(), part)
-        assert found.axes == coarse
 
 
 UNREAD = {

@@ -11,7 +11,6 @@ from checks import refused
 from range_server import serving
 
 from dask_tiled import Axis, DatasetError, describe, open_dataset, to_zarr
-from dask_tiled.formats.zarr import members
 from dask_tiled.testing import counting_frames
 
 FRAMES = counting_frames((2, 3, 4), "u2")
@@ -101,33 +100,6 @@ def test_groups_in_circles_and_of_many_folders(tmp_path):
         os.mkdir(tmp_path / "b.zarr" / f"{k:04d}")
     with refused(tmp_path / "b.zarr" / "zarr.json", "no array of numbers"):
         open_dataset(tmp_path / "b.zarr")
-
-
-def test_many_members_are_listed_once_without_their_status(tmp_path, monkeypatch):
-    """Only members that are searched are looked at, and links."""
-    zarr.create_group(tmp_path / "a.zarr")
-    for k in range(300):
-        (tmp_path / "a.zarr" / f"m{k}").mkdir()
-    (tmp_path / "a.zarr" / "to").symlink_to(tmp_path / "a.zarr" / "m0")
-    (tmp_path / "a.zarr" / "lost").symlink_to(tmp_path / "nowhere")
-    monkeypatch.setattr(members, "MOST_FOLDERS", 10)
-    asked, listed, is_dir, scandir = [], [], os.path.isdir, os.scandir
-
-    def counting(path):
-        asked.append(os.path.basename(path))
-        return is_dir(path)
-
-    def counting_lists(path="."):
-        listed.append(os.path.basename(path))
-        return scandir(path)
-
-    monkeypatch.setattr(os.path, "isdir", counting)
-    monkeypatch.setattr(os, "scandir", counting_lists)
-    with refused(tmp_path / "a.zarr" / "zarr.json", "no array of numbers"):
-        open_dataset(tmp_path / "a.zarr")
-    assert not {name for name in asked if name.startswith("m")}
-    assert listed.count("a.zarr") == 1
-    assert len(listed) <= 11
 
 
 def test_members_outside_are_skipped(tmp_path):

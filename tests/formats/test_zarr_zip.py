@@ -123,31 +123,6 @@ def test_shards(tmp_path, method):
     np.testing.assert_array_equal(open_dataset(path).compute(), expected)
 
 
-def test_coordinates_and_pyramids(tmp_path):
-    levels = [
-        {
-            "path": str(k),
-            "coordinateTransformations": [{"type": "scale", "scale": [2.0**k, 0.5 * 2**k]}],
-        }
-        for k in range(2)
-    ]
-    axes = [{"name": name, "type": "space", "unit": "micrometer"} for name in "yx"]
-    image = {"axes": axes, "datasets": levels}
-    group = zarr.create_group(
-        tmp_path / "a.zarr", attributes={"ome": {"version": "0.5", "multiscales": [image]}}
-    )
-    group.create_array("0", data=FRAMES[0, 0])
-    group.create_array("1", data=FRAMES[0, 0, ::2, ::2])
-    path = zipped(tmp_path / "a.zarr", tmp_path / "a.ozx")
-    assert describe(path).axes == (Axis("y", "µm", 1.0), Axis("x", "µm", 0.5))
-    assert describe(path, dataset="1").axes == (Axis("y", "µm", 2.0), Axis("x", "µm", 1.0))
-    group = zarr.create_group(tmp_path / "b.zarr")
-    group.create_array("stack", data=FRAMES[0], dimension_names=["t", "y", "x"])
-    group.create_array("t", data=np.arange(4) * 0.5).attrs["units"] = "s"
-    path = zipped(tmp_path / "b.zarr", tmp_path / "b.zarr.zip", zipfile.ZIP_DEFLATED)
-    assert describe(path).axes == (Axis("t", "s", 0.5), Axis("y"), Axis("x"))
-
-
 def test_replaced_members(tmp_path):
     """A store that was written twice has two members of a name, of which the last one counts."""
     with ZipStore(tmp_path / "a.zarr.zip", mode="w") as store:

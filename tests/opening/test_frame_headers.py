@@ -189,7 +189,7 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(data=st.data())
 def test_facts_follow_the_frames(tmp_path_factory, name, data):
     """Frame numbers in headers equal those in pixels for any nav_shape, roi, slice and mask."""

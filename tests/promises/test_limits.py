@@ -17,7 +17,7 @@ import pytest
 import tifffile
 from checks import listen, peak_memory
 from click.testing import CliRunner
-from formats_table import TABLE
+from formats_table import ONE_OF_EACH, TABLE
 
 import dask_tiled
 from dask_tiled.command_line.app import app
@@ -333,8 +333,14 @@ SPECIAL = {
 }
 
 
+SEVERAL_FILES = [
+    *("empad series", "jeol list", "metaimage list", "mib hdr", "mib series", "nifti pair"),
+    *("nrrd list", "ome_tiff companion", "tiff series", "tvips series"),
+]
+
+
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", sorted({*ONE_OF_EACH, *SEVERAL_FILES}))
 @pytest.mark.usefixtures("synchronous")
 @pytest.mark.filterwarnings("ignore::dask_tiled.MissingFramesWarning")
 def test_special_files_do_not_block(tmp_path, name):

@@ -1,11 +1,9 @@
 """The synthetic writers, checked by independent readers."""
 
 import itertools
-import struct
 
 import numpy as np
 import pytest
-from checks import peak_memory
 from conftest import DATA
 from libertem_reader import libertem_reads
 
@@ -21,7 +19,6 @@ from dask_tiled.testing import (
     write_raw_csr,
     write_ser,
 )
-from dask_tiled.testing.mib_pixels import encode_frame
 
 CAPTURES = "mib/Merlin_Single_Quad"
 
@@ -169,30 +166,6 @@ def test_hdr_files_have_the_lines_of_real_ones(data, name, tmp_path):
             assert our_line.rstrip(b" ") == real_line.rstrip(b" ")
 
 
-def naive_raw_pixels(data, depth):
-    """Unpack 64-bit words one pixel at a time."""
-    lane = {1: 1, 6: 8, 12: 16}[depth]
-    for (word,) in struct.iter_unpack(">Q", data):
-        for position in range(64 // lane):
-            yield word >> (position * lane) & ((1 << lane) - 1)
-
-
-@pytest.mark.parametrize("shape", [(2, 8), (6, 16), (4, 24)])
-def test_24_bit_quad_is_two_quad_images(shape):
-    height, width = shape
-    frame = counting_frames(shape, "uint32", bits=24)
-    data = encode_frame(frame, kind="R64", depth=24, quad=True)
-    upper, lower = data[: len(data) // 2], data[len(data) // 2 :]
-    pairs = zip(naive_raw_pixels(upper, 12), naive_raw_pixels(lower, 12), strict=True)
-    stored = np.reshape([(high << 12) + low for high, low in pairs], (height // 2, 2 * width))
-    chip4, chip3, chip2, chip1 = (
-        stored[:, start : start + width // 2] for start in range(0, 2 * width, width // 2)
-    )
-    top = np.concatenate([chip1, chip2], axis=1)
-    bottom = np.concatenate([np.rot90(chip3, 2), np.rot90(chip4, 2)], axis=1)
-    np.testing.assert_array_equal(np.concatenate([top, bottom]), frame)
-
-
 def test_series_continues_the_sequence(tmp_path):
     frames = counting_frames((7, 4, 4), "uint16")
     paths = write_mib_series(
@@ -316,51 +289,6 @@ def test_numpy_reads_npy_files(tmp_path, version, order, dtype):
     assert found.dtype == array.dtype
     assert found.flags.f_contiguous == (order == "F")
     np.testing.assert_array_equal(found, array)
-
-
-@pytest.mark.slow
-def test_writers_hold_a_few_frames_only(tmp_path):
-    shape, dtype = (40, 256, 256), "uint16"
-    frame_bytes = 256 * 256 * 2
-    writes = {
-        "processed": lambda: write_mib(
-            tmp_path / "u16.mib", iter_counting_frames(shape, dtype, bits=12)
-        ),
-        "raw": lambda: write_mib_series(
-            tmp_path / "r64",
-            iter_counting_frames(shape, dtype, bits=12),
-            kind="R64",
-            quad=True,
-            frames_per_file=30,
-        ),
-        "plain": lambda: write_raw(tmp_path / "scan.raw", iter_counting_frames(shape, dtype)),
-    }
-    for name, write in writes.items():
-        with peak_memory() as peak:
-            write()
-        # Hashing a frame makes uint64 intermediates of 4 frames each.
-        assert peak[0] < 24 * frame_bytes, name
-
-
-class IndexedOnly:
-    """An array that records its indices, and has no other array methods."""
-
-    def __init__(self, array):
-        self.array, self.shape, self.taken = array, array.shape, []
-
-    def __getitem__(self, index):
-        self.taken.append(index)
-        return self.array[index]
-
-
-def test_arrays_are_only_indexed_frame_by_frame(tmp_path):
-    frames = IndexedOnly(counting_frames((2, 3, 4, 5), "uint16"))
-    path = write_raw(tmp_path / "scan.raw", frames)
-    assert frames.taken == list(np.ndindex(2, 3))
-    assert path.read_bytes() == frames.array.tobytes()
-    assert "Trigger (Number):\t3" in write_mib(tmp_path / "scan.mib", frames).with_suffix(
-        ".hdr"
-    ).read_text(encoding="ascii")
 
 
 @pytest.mark.parametrize(
