@@ -10,7 +10,7 @@ from manifest import by_file, manifest
 import dask_tiled
 from dask_tiled import Axis, CorruptFileError, DatasetError
 from dask_tiled.formats.dm.packed import stored_bytes
-from dask_tiled.testing import check_format, counting_frames, write_dm
+from dask_tiled.testing import Gap, check_format, counting_frames, write_dm, write_tags
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -262,6 +262,18 @@ def test_option_transposed_overrides_the_tags(tmp_path):
     np.testing.assert_array_equal(turned, np.moveaxis(frames, (0, 1), (2, 3)))
     with pytest.raises(DatasetError, match="invalid transposed"):
         dask_tiled.describe(path, transposed="no")
+
+
+@pytest.mark.parametrize(("scale", "units"), [(1.0, "e-"), (2.0, "")])
+def test_pixels_have_the_unit_of_their_brightness(tmp_path, scale, units):
+    """Unless stored numbers need scaling."""
+    told = {"Origin": 0.0, "Scale": scale, "Units": "e-"}
+    data = {"DataType": 2, "Data": Gap("f", 20), "Dimensions": [5, 4], "PixelDepth": 4}
+    data["Calibrations"] = {"Brightness": told}
+    path = write_tags(tmp_path / "a.dm4", {"ImageList": [{"ImageData": data}]})
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size + 80)
+    assert dask_tiled.describe(path).units == units
 
 
 def test_nan_in_tags(tmp_path):

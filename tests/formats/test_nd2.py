@@ -148,6 +148,13 @@ def test_unsupported_attributes_raise(path, name, value, match):
         open_dataset(path)
 
 
+def test_frames_are_not_compressed_unless_told(path):
+    data, name = path.read_bytes(), "eCompression".encode("utf-16-le")
+    assert data.count(name) == 1
+    path.write_bytes(data.replace(name, "xCompression".encode("utf-16-le")))
+    np.testing.assert_array_equal(open_dataset(path), FRAMES)
+
+
 def test_damaged_maps_raise(path):
     data = path.read_bytes()
     path.write_bytes(data[:-1])
