@@ -30,7 +30,9 @@ def test_images(tmp_path, dtype):
     (theirs,) = jeol.file_reader(str(path))
     np.testing.assert_array_equal(theirs["data"], IMAGE.astype(dtype))
     desc = describe(path)
-    assert [axis.scale for axis in desc.axes] == pytest.approx([a["scale"] for a in theirs["axes"]])
+    steps = [axis["scale"] for axis in theirs["axes"]]
+    assert [axis.scale for axis in desc.axes] == pytest.approx(steps)
+    assert [axis.units for axis in desc.axes] == [axis["units"] for axis in theirs["axes"]]
     found = {name: fact.value for name, fact in desc.instrument.items()}
     assert (found["beam_energy"], found["magnification"]) == (200_000, 4000)
     assert found["date"] == "2020-06-18T12:00:00"
