@@ -131,10 +131,34 @@ def make_raw_series(folder, stem):
     return Sample(options, frames, paths, known_by="name", counted=False, cut=paths[-1:])
 
 
-def make_npy(folder, stem, *, order):
-    array = counting_frames((3, 4, 5, 7), ">u2")
-    path = write_npy(folder / f"{stem}.npy", array, order=order)
-    return Sample({"path": path}, array.astype("u2"), [path])
+def make(
+    folder, stem, *, write, suffix, shape=(12, 5, 7), dtype="u2", bits=None, sig_dims=2,
+    counted=True, **options,
+):  # fmt: skip
+    """Write one file by a function of a path and pixels."""
+    array = counting_frames(shape, dtype, bits=bits)
+    if write in (write_dm, write_ser):
+        options["sig_dims"] = sig_dims
+    path = write(folder / f"{stem}{suffix}", array, **options)
+    expected = array.astype(array.dtype.newbyteorder("="))
+    return Sample({"path": path}, expected, [path], sig_dims, counted=counted)
+
+
+SCAN = {"shape": (3, 4, 5, 7)}
+make_npy = partial(make, write=write_npy, suffix=".npy", dtype=">u2", **SCAN)
+make_ndata = partial(make, write=write_ndata, dtype="f4", **SCAN)
+make_mib = partial(
+    make, write=write_mib, suffix=".mib", shape=(12, 4, 128), counted=False, hdr=False
+)
+make_mrc = partial(make, write=write_mrc, suffix=".mrc")
+make_ser = partial(make, write=write_ser, suffix="_1.ser")
+make_dm = partial(make, write=write_dm, suffix=".dm4")
+make_nd2 = partial(make, write=write_nd2, suffix=".nd2", shape=(2, 3, 2, 5, 7), axes="tzcyx")
+make_blo = partial(make, write=write_blo, suffix=".blo", shape=(3, 4, 6, 6))
+make_seq = partial(make, write=write_seq, suffix=".seq")
+make_edf = partial(make, write=write_edf, suffix=".edf", counted=False)
+make_mgh = partial(make, write=write_mgh, suffix=".mgh", dtype="i2", **SCAN)
+make_jeol = partial(make, write=write_jeol_image, suffix=".img", shape=(5, 7))
 
 
 def make_npz(folder, stem, *, save, order="C"):
@@ -144,23 +168,11 @@ def make_npz(folder, stem, *, save, order="C"):
     return Sample({"path": path}, array.astype("u2"), [path])
 
 
-def make_ndata(folder, stem, *, suffix, **options):
-    array = counting_frames((3, 4, 5, 7), "f4")
-    path = write_ndata(folder / f"{stem}{suffix}", array, **options)
-    return Sample({"path": path}, array, [path])
-
-
 def make_beton(folder, stem):
     frames = counting_frames((12, 5, 7), "u2")
     path = folder / f"{stem}.beton"
     to_beton(path, {"x": frames, "n": np.arange(12)}, page_size=1 << 21, progress=False)
     return Sample({"path": path}, frames, [path])
-
-
-def make_mib(folder, stem, *, dtype, bits, **options):
-    frames = counting_frames((12, 4, 128), dtype, bits=bits)
-    path = write_mib(folder / f"{stem}.mib", frames, hdr=False, **options)
-    return Sample({"path": path}, frames, [path], counted=False)
 
 
 def make_mib_hdr(folder, stem):
@@ -176,12 +188,6 @@ def make_mib_series(folder, stem):
         folder / f"{stem}-", frames, frames_per_file=5, hdr=False, kind="R64", depth=12
     )
     return Sample({"path": members[0]}, frames, members, counted=False)
-
-
-def make_mrc(folder, stem, *, dtype, **options):
-    frames = counting_frames((12, 5, 7), dtype)
-    path = write_mrc(folder / f"{stem}.mrc", frames, **options)
-    return Sample({"path": path}, frames, [path])
 
 
 def make_mrc_gz(folder, stem):
@@ -209,19 +215,6 @@ def make_tvips(folder, stem, *, version, dtype, scan=(), per_file=None):
     )
     expected = frames.reshape(*(scan or (12,)), 5, 7)
     return Sample({"path": members[0]}, expected, members, counted=bool(scan))
-
-
-def make_ser(folder, stem, *, dtype, shape, sig_dims=2, **options):
-    frames = counting_frames(shape, dtype)
-    path = write_ser(folder / f"{stem}_1.ser", frames, sig_dims=sig_dims, **options)
-    return Sample({"path": path}, frames, [path], sig_dims)
-
-
-def make_dm(folder, stem, *, dtype, shape, sig_dims=2, version=4, **options):
-    frames = counting_frames(shape, dtype)
-    path = folder / f"{stem}.dm{version}"
-    write_dm(path, frames, sig_dims=sig_dims, version=version, **options)
-    return Sample({"path": path}, frames, [path], sig_dims)
 
 
 def make_hdf5(folder, stem, **options):
@@ -297,18 +290,6 @@ def make_velox(folder, stem, *, chunk=8192, frames="sum"):
     return Sample({"path": path, "frames": frames}, expected, [path], sig_dims=1)
 
 
-def make_ims(folder, stem):
-    volumes = counting_frames((2, 2, 5, 9, 11), "u2")
-    path = write_ims(folder / f"{stem}.ims", volumes, levels=2)
-    return Sample({"path": path}, volumes, [path])
-
-
-def make_nd2(folder, stem, *, shape=(2, 3, 2, 5, 7), axes="tzcyx", **options):
-    array = counting_frames(shape, "u2")
-    path = write_nd2(folder / f"{stem}.nd2", array, axes, **options)
-    return Sample({"path": path}, array, [path])
-
-
 def make_lif(folder, stem, *, suffix=".lif", dtype="u2", shape=(2, 3, 2, 5, 7), axes="tczyx"):
     array = counting_frames(shape, dtype)
     path = write_lif(folder / f"{stem}{suffix}", {"cells": array}, axes)
@@ -355,18 +336,6 @@ def make_pts(folder, stem, **options):
     return Sample({"path": path, **options}, expected, [path], sig_dims=1)
 
 
-def make_jeol(folder, stem, *, dtype):
-    image = counting_frames((5, 7), dtype)
-    path = write_jeol_image(folder / f"{stem}.img", image)
-    return Sample({"path": path}, image, [path])
-
-
-def make_jeol_spectrum(folder, stem):
-    counts = counting_frames((600,), "i4", bits=20)
-    path = write_jeol_spectrum(folder / f"{stem}.EDS", counts)
-    return Sample({"path": path}, counts, [path], sig_dims=1)
-
-
 def make_jeol_list(folder, stem):
     (folder / "Sample").mkdir(exist_ok=True)
     sample = make_jeol(folder / "Sample", stem, dtype="u2")
@@ -401,12 +370,6 @@ def make_k2is(folder, stem):
     return Sample({"path": members[0]}, frames[None], [*members, folder / f"{stem}_.gtg"])
 
 
-def make_blo(folder, stem, *, dtype, order):
-    frames = counting_frames((3, 4, 6, 6), dtype)
-    path = write_blo(folder / f"{stem}.blo", frames, order=order)
-    return Sample({"path": path}, frames, [path])
-
-
 def make_empad(folder, stem, *, by=".xml", nav=(2, 3), mode="acquire"):
     frames = counting_frames((*nav, 128, 128), "f4")
     name = f"{stem}_frames.raw" if by == ".xml" else f"{stem}_x3_y2.raw"
@@ -416,12 +379,6 @@ def make_empad(folder, stem, *, by=".xml", nav=(2, 3), mode="acquire"):
         return Sample({"path": path}, frames, [raw, path])
     path.unlink()
     return Sample({"path": raw}, frames, [raw], known_by="suffix")
-
-
-def make_seq(folder, stem, *, dtype, version):
-    frames = counting_frames((12, 5, 7), dtype)
-    path = write_seq(folder / f"{stem}.seq", frames, version=version)
-    return Sample({"path": path}, frames, [path])
 
 
 def make_nifti(folder, stem, *, suffix=".nii", dtype="i2", order="<", **options):
@@ -518,12 +475,6 @@ def make_dm5(folder, stem):
     return Sample({"path": path}, frames, [path])
 
 
-def make_edf(folder, stem, **options):
-    frames = counting_frames((12, 5, 7), "u2")
-    path = write_edf(folder / f"{stem}.edf", frames, **options)
-    return Sample({"path": path}, frames, [path], counted=False)
-
-
 def make_edf_of_ge(folder, stem, *, pack=bytes):
     frames = counting_frames((12, 5, 7), "u2")
     path = write_edf(folder / f"{stem}.edf", frames[:1], keys={"Num_Images": 12})
@@ -535,12 +486,6 @@ def make_fits(folder, stem, *, dtype, shape=(3, 4, 5, 7), before=()):
     frames = counting_frames(shape, dtype)
     path = write_fits(folder / f"{stem}.fits", *before, frames)
     return Sample({"path": path}, frames, [path])
-
-
-def make_mgh(folder, stem, *, suffix=".mgh", dtype="i2"):
-    volume = counting_frames((3, 4, 5, 7), dtype)
-    path = write_mgh(folder / f"{stem}{suffix}", volume)
-    return Sample({"path": path}, volume, [path])
 
 
 def make_gis(folder, stem, *, suffix, dtype="i2", shape=(3, 4, 5, 7), cut=None, **options):
@@ -686,7 +631,7 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "ser images": partial(make_ser, dtype="i2", shape=(12, 5, 7)),
     "ser map": partial(make_ser, dtype="f4", shape=(3, 4, 5, 7), version=0x210, gaps=(0, 3, 1)),
     "ser spectra": partial(make_ser, dtype="u4", shape=(3, 4, 9), sig_dims=1),
-    "dm stack": partial(make_dm, dtype="f4", shape=(12, 5, 7), version=3),
+    "dm stack": partial(make_dm, suffix=".dm3", dtype="f4", version=3),
     "dm scan": partial(make_dm, dtype="u2", shape=(3, 4, 5, 7)),
     "dm transposed": partial(make_dm, dtype="u2", shape=(3, 4, 5, 7), transposed=True),
     "dm spectra": partial(make_dm, dtype="i4", shape=(3, 4, 9), sig_dims=1, transposed=True),
@@ -700,7 +645,7 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "hdf5 delmic chunks": partial(make_delmic, chunks=(8, 1, 1, 2, 3), compression="gzip"),
     "hdf5 dm5": make_dm5,
     "hdf5 scales": make_scales,
-    "hdf5 imaris": make_ims,
+    "hdf5 imaris": partial(make, write=write_ims, suffix=".ims", shape=(2, 2, 5, 9, 11), levels=2),
     "hdf5 velox": make_velox,
     "hdf5 velox frames": partial(make_velox, chunk=None, frames=slice(1, None)),
     "ome_tiff": make_ome_tiff,
@@ -734,7 +679,15 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "pts frames": partial(make_pts, frames=slice(None)),
     "jeol": partial(make_jeol, dtype="u1"),
     "jeol floats": partial(make_jeol, dtype="f4"),
-    "jeol spectrum": make_jeol_spectrum,
+    "jeol spectrum": partial(
+        make,
+        write=write_jeol_spectrum,
+        suffix=".EDS",
+        shape=(600,),
+        dtype="i4",
+        bits=20,
+        sig_dims=1,
+    ),
     "jeol list": make_jeol_list,
     "bcf": partial(make_bcf, chunk=600),
     "bcf packed": partial(make_bcf, packing=3, packed=True, block=1000),
