@@ -214,7 +214,7 @@ def make_tvips(folder, stem, *, version, dtype, scan=(), per_file=None):
         folder / stem, frames, version=version, frames_per_file=per_file, positions=positions
     )
     expected = frames.reshape(*(scan or (12,)), 5, 7)
-    return Sample({"path": members[0]}, expected, members, counted=bool(scan))
+    return Sample({"path": members[0]}, expected, members, counted=False)
 
 
 def make_hdf5(folder, stem, **options):
