@@ -66,8 +66,9 @@ def open_dataset(
     nav_shape : tuple of int, optional
         Shape of the scan, (y, x); by default from the file. If it has fewer frames than the file,
         the first ones are used; if it has more, the rest are missing. One size may be -1: it is
-        inferred from the number of frames. "auto" takes the first shape that frame times or dark
-        frames suggest, if the files leave it open: ``describe`` lists them.
+        inferred from the number of frames. "auto" takes the shape that frame times, dark frames or
+        the likeness of neighbouring lines suggest, if the files leave it open, with a doubt; it
+        raises if several shapes are likely, or none.
     sig_shape : tuple of int, optional
         Shape of a frame, (y, x), for formats that do not store it.
     dtype : dtype, optional

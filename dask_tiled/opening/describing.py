@@ -33,7 +33,7 @@ from dask_tiled.model.channels import channels_of, in_scan, left_after
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.decoders import Conversion
 from dask_tiled.model.description import BY_USER, VOLUMES, Description, facts_of
-from dask_tiled.model.doubts import INCOMPLETE, WHOLE, inferred_scan, unsettled
+from dask_tiled.model.doubts import INCOMPLETE, WHOLE, Suggestion, inferred_scan, unsettled
 from dask_tiled.model.headers import Headers
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.reading.backends import BACKENDS
@@ -222,17 +222,35 @@ def _shape(name: str, shape: Any, *, open: bool = False) -> tuple[int, ...] | No
 
 
 def _suggested(desc: Description) -> Description:
-    """Return the frames in the first shape that they suggest, or that the files settle."""
-    path, about = desc.files[0].path, {"scan-shape", "left-over-frames"}
-    doubts = tuple(one for one in desc.doubts if one.code not in about)
-    for shape, first, why in facts_of(desc).get("suggested_scans", ()):
+    """Return the frames in the shape that they suggest, or that the files settle.
+
+    Raise a DatasetError if nothing suggests one, or several are likely.
+    """
+    path, count = desc.files[0].path, desc.layout.n_frames
+    shapes = [Suggestion(*told) for told in facts_of(desc).get("suggested_scans", ())]
+    is_open = [one for one in desc.doubts if one.code == "scan-shape"]
+    in_row = bool(is_open) and desc.nav_shape == (count,)
+    if not shapes and in_row:
+        from dask_tiled.opening.scan_lines import central_sums, likely_scans
+
+        sums = central_sums(desc)
+        shapes = [] if sums is None else likely_scans(sums, desc)
+        if [math.prod(one.shape) for one in shapes] not in ([], [count]):
+            problem = "the frames leave the shape of the scan open"
+            found = f"{count} frames; likely are {'; '.join(map(str, shapes))}"
+            raise DatasetError(problem, path=path, found=found, hint="Pass nav_shape=.")
+    if len({(one.shape, one.first) for one in shapes}) > 1:
+        problem, found = "several shapes of the scan are suggested", "; ".join(map(str, shapes))
+        raise DatasetError(problem, path=path, found=found, hint="Pass one of them as nav_shape=.")
+    for shape, first, why in shapes[:1]:
+        about = {"scan-shape", "left-over-frames"}
+        doubts = tuple(one for one in desc.doubts if one.code not in about)
         shown = desc.with_frames(shape, first).with_facts(nav_shape_from=f"inferred: {why}")
         return replace(shown, doubts=(*doubts, inferred_scan(shape, why)))
-    unsettled = next((one for one in desc.doubts if one.code == "scan-shape"), None)
-    if unsettled is not None and desc.nav_shape == (desc.layout.n_frames,):
-        problem = "nothing suggests the shape of the scan"
-        hint = f"{unsettled.settle[:1].upper()}{unsettled.settle[1:]}."
-        raise DatasetError(problem, path=path, found=unsettled.text, hint=hint)
+    if in_row:
+        problem, (open_, *_) = "nothing suggests the shape of the scan", is_open
+        hint = f"{open_.settle[:1].upper()}{open_.settle[1:]}."
+        raise DatasetError(problem, path=path, found=open_.text, hint=hint)
     return desc
 
 

@@ -17,6 +17,7 @@ from dask_tiled.measuring.sampling import mean_of, steps_between
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.colours import drawn as colours_of_channels
 from dask_tiled.model.indexing import Array
+from dask_tiled.opening.scan_lines import scan_candidates
 from dask_tiled.opening.stored_results import stored_results
 from dask_tiled.showing.marks import circle
 from dask_tiled.showing.overviews import smallest_level
@@ -59,6 +60,17 @@ def leading(shown: ShownPanels) -> list[Panel]:
         return composites
     has_masks = shown.subject.colours is None and shown.subject.roles.apart is not None
     return shown.panels[: None if has_masks and isinstance(shown.panels[0], ImagePanel) else 1]
+
+
+def with_candidates(shown: ShownPanels, arr: da.Array) -> ShownPanels:
+    """Return panels with a picture of a scan in each shape that is likely, if its shape is open."""
+    axes = Axis("scan_y"), Axis("scan_x")
+    candidates = scan_candidates(arr)
+    drawn = [ImagePanel(f"{one.name}?", one.image, axes) for one in candidates]
+    told = [f"{one.name}: {one.suggestion.why}" for one in candidates]
+    note = "the shape of the scan is open, pass nav_shape=; pictures of likely ones are sums of"
+    notes = [f"{note} the centres of frames", *told] if drawn else []
+    return shown._replace(panels=[*shown.panels, *drawn], notes=[*shown.notes, *notes])
 
 
 def _subject(arr: da.Array) -> Subject:

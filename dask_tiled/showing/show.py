@@ -15,7 +15,7 @@ from dask_tiled.opened.axes import labelled, shown_of
 from dask_tiled.opened.inputs import as_array, is_array, is_xarray
 from dask_tiled.opened.tiled_array import TiledArray, description_of
 from dask_tiled.opening.arrays import opened
-from dask_tiled.showing.computing import leading, panels_of
+from dask_tiled.showing.computing import leading, panels_of, with_candidates
 from dask_tiled.showing.looks import chosen, looks_of
 from dask_tiled.showing.marks import marked
 from dask_tiled.showing.panel_plots import VECTORS, Appearance, has_finite
@@ -67,6 +67,7 @@ def show(
 
     - a scan: its mean frame, and the sums inside and outside of its bright disk, as virtual
       detectors; without a disk, the sums of its frames;
+    - frames in a row that may be a scan: also the scan in each shape that is likely, see below;
     - a stack: its mean frame and the sum of each; a spectrum image: its mean spectrum and the sum
       of each;
     - channels and masks: an image for each, with its name, and a colour image of channels; they are
@@ -79,6 +80,10 @@ def show(
 
     Of several arrays, each has one picture: the first of those above, the colour image of channels,
     or an image for each mask. Small results are computed together, so that files are read once.
+
+    Where files leave the shape of a scan open, shapes are likely that frame times, dark frames or
+    the likeness of neighbouring lines suggest, or a square; ``nav_shape="auto"`` of
+    :func:`open_dataset` takes one that is certain enough.
 
     A large file is sampled at equal intervals, and the picture names the number of
     frames. Contrast excludes half a percent of the pixels at both ends.
@@ -175,7 +180,7 @@ def show(
         if not isinstance(value, Mapping):
             looks_of([""], **{name: value})
     is_alone = axes is not None and len(axes) == 1
-    content = Content.of(arr, limit, is_alone=is_alone)
+    content = Content.of(arr, limit, is_alone=is_alone, is_complete=axes is None and style is None)
     names = [panel.title for panel in content.panels]
     panels = _with_overlays(content, overlay, names)
     if labels is None:
@@ -216,12 +221,15 @@ class Content(NamedTuple):
     is_several: bool = False
 
     @classmethod
-    def of(cls, data: Any, limit: int | None, *, is_alone: bool) -> Self:
-        """Compute the panels of an array, of several, or the first one of an array."""
+    def of(
+        cls, data: Any, limit: int | None, *, is_alone: bool = False, is_complete: bool = False
+    ) -> Self:
+        """Compute the panels of several arrays, or of one: the first, or with shapes of scans."""
         items = _items(data)
         if items is None:
             arr = as_array(data) if is_array(data) else opened(data, missing="fill")
             shown = panels_of(arr, limit)
+            shown = with_candidates(shown, arr) if is_complete else shown
             panels = leading(shown)[:1] if is_alone else shown.panels
             subject = shown.subject
             wholes: list[Mapping[str, Axis]] = [_whole(arr)] * len(panels)

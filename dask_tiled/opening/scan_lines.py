@@ -1,0 +1,152 @@
+"""Lines of a scan, found by their likeness, where files and frame headers leave its shape open."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import dask.array as da
+import numpy as np
+
+from dask_tiled.errors import format_shape
+from dask_tiled.files.paths import is_url
+from dask_tiled.model.description import Description, facts_of
+from dask_tiled.model.doubts import Suggestion
+from dask_tiled.model.indexing import Array
+from dask_tiled.opened.building import build
+from dask_tiled.opened.tiled_array import description_of
+from dask_tiled.opening.describing import scheme_for
+
+SIDE = 32
+"""Pixels along each axis of the centre of a frame, whose sums are compared."""
+MOST_BYTES, MOST_FRAMES = 1 << 28, 1 << 18
+"""Bytes to decode, and frames to read, at most."""
+FEWEST_FRAMES = 64
+"""Fewer frames suggest nothing."""
+MOST_UNEVEN = 8
+"""Lines have up to this many times as many frames as there are lines, or the other way round."""
+LEAST_LIKENESS, LEAST_SPREADS = 0.1, 8
+"""Correlation of lines that is no chance: itself, and in standard deviations of noise."""
+NEAR = 0.8
+"""Other lengths are likely, too, if their lines are alike by this part of the best."""
+MOST_CANDIDATES = 4
+
+
+class ScanCandidate(NamedTuple):
+    """A shape that a scan may have, with a picture of the scan in this shape."""
+
+    suggestion: Suggestion
+    image: Array
+    """Sums of the centres of the frames; NaN for frames that were not read."""
+
+    @property
+    def name(self) -> str:
+        """The shape as text, such as "60 x 64"."""
+        return format_shape(self.suggestion.shape)
+
+
+def scan_candidates(arr: da.Array) -> list[ScanCandidate]:
+    """Return the shapes that a scan may have whose frames are shown in a row; empty if unlikely.
+
+    They are the suggestions of the description, else lines that are alike, and a square. The
+    centres of the frames are read, of local files only.
+    """
+    desc = description_of(arr)
+    if desc is None or not is_row(desc):
+        return []
+    sums = central_sums(desc)
+    if sums is None:
+        return []
+    told = facts_of(desc).get("suggested_scans", ())
+    shapes = [Suggestion(*one) for one in told] or likely_scans(sums, desc)
+    side = math.isqrt(len(sums))
+    if side * side == desc.layout.n_frames and side > 1:
+        shapes = [*shapes, Suggestion((side, side), 0, "the number of frames is a square")]
+    found: dict[tuple[tuple[int, ...], int], ScanCandidate] = {}
+    for one in shapes:
+        image = np.full(one.shape, np.nan)
+        part = sums[one.first : one.first + image.size]
+        image.ravel()[: len(part)] = part
+        found.setdefault((one.shape, one.first), ScanCandidate(one, image))
+    return [*found.values()][:MOST_CANDIDATES]
+
+
+def is_row(desc: Description) -> bool:
+    """Return whether all frames are shown in a row, although they may be a scan."""
+    is_open = any(doubt.code == "scan-shape" for doubt in desc.doubts)
+    return is_open and desc.nav_shape == (desc.layout.n_frames,)
+
+
+def in_shape(desc: Description, suggestion: Suggestion) -> da.Array:
+    """Return the frames of a description in a suggested shape, which a user has chosen."""
+    doubts = tuple(doubt for doubt in desc.doubts if doubt.code != "scan-shape")
+    shown = replace(desc.with_frames(suggestion.shape, suggestion.first), doubts=doubts)
+    return build(shown, scheme_for(shown), "auto")
+
+
+def central_sums(desc: Description) -> Array | None:
+    """Return the sums of the centres of the first frames; None if reading them takes too long."""
+    if is_url(desc.files[0].path) or not desc.sig_shape:
+        return None
+    centre = tuple(slice(max(0, n - SIDE) // 2, (n + SIDE) // 2) for n in desc.sig_shape)
+    if len(desc.sig_shape) == 1:  # a spectrum has no centre
+        centre = (slice(None),)
+    is_whole = desc.layout.has_blocks or len(desc.sig_shape) == 1
+    pixels = math.prod(desc.sig_shape) if is_whole else SIDE * desc.sig_shape[-1]
+    count = min(desc.nav_shape[0], MOST_FRAMES, MOST_BYTES // (pixels * desc.dtype.itemsize))
+    if count < min(desc.nav_shape[0], FEWEST_FRAMES):
+        return None
+    part = build(desc, scheme_for(desc), "auto")[(slice(count), *centre)]
+    part = abs(part) if part.dtype.kind == "c" else part
+    sums = part.sum(axis=tuple(range(1, part.ndim)), dtype="f8")
+    return np.nan_to_num(np.asarray(sums.compute()), posinf=0, neginf=0)
+
+
+def likely_scans(sums: Array, desc: Description) -> list[Suggestion]:
+    """Return the shapes of scans whose lines are alike."""
+    frames = desc.layout.n_frames
+    return [
+        Suggestion((frames // n, n), 0, f"neighbouring lines of {n} frames are alike")
+        for n in line_lengths(sums, frames)
+    ]
+
+
+def line_lengths(sums: Array, frames: int) -> list[int]:
+    """Return the lengths of lines, of which neighbours are alike; several if it is ambiguous.
+
+    The likeness is the autocorrelation of the sums, without what varies slowly along the lines.
+    Multiples of a length, up to the width of features, are left out: every second line is alike,
+    too.
+
+    Parameters
+    ----------
+    sums : array
+        Sums of the first frames.
+    frames : int
+        Number of all frames.
+    """
+    count = len(sums)
+    low = math.ceil(math.sqrt(frames / MOST_UNEVEN))
+    high = min(math.floor(math.sqrt(frames * MOST_UNEVEN)), count // 3)
+    if count < FEWEST_FRAMES or high <= low:
+        return []
+    window = np.ones(low)
+    slow = np.convolve(sums, window, "same") / np.convolve(np.ones(count), window, "same")
+    size = 1 << (2 * count - 1).bit_length()
+    spectrum = np.abs(np.fft.rfft(sums - slow, size)) ** 2
+    alike = np.fft.irfft(spectrum, size)[: high + 2] / np.arange(count, count - high - 2, -1)
+    if not alike[0] > 1e-12 * float(np.mean(sums**2)):  # all frames are equal
+        return []
+    alike /= alike[0]
+    width = next((k for k in range(1, low) if alike[k] < alike[1] / 2), low)  # of features
+    peaks = [
+        k
+        for k in range(low, high + 1)
+        if alike[k] == alike[max(low - 1, k - width) : k + width + 1].max()
+    ]
+    best = max((alike[k] for k in peaks), default=0.0)
+    if best < max(LEAST_LIKENESS, LEAST_SPREADS / math.sqrt(count)):
+        return []
+    near = [k for k in peaks if alike[k] >= NEAR * best]
+    return [k for k in near if not any(abs(k - round(k / n) * n) <= width for n in near if n < k)]
