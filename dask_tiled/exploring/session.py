@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,10 +25,12 @@ from dask_tiled.exploring.state import Bounds, State, bounds, check_message, who
 from dask_tiled.exploring.zooming import part_of, scenes_of
 from dask_tiled.measuring.disks import find_disk
 from dask_tiled.measuring.sampling import is_remote
+from dask_tiled.model.doubts import Suggestion
 from dask_tiled.model.indexing import Array
 from dask_tiled.opened.axes import labelled, shown_of
 from dask_tiled.opened.growing import refreshed
-from dask_tiled.opened.tiled_array import TiledArray
+from dask_tiled.opened.tiled_array import TiledArray, description_of
+from dask_tiled.opening.scan_lines import ScanCandidate, in_shape, scan_candidates
 
 MOST_ASKED = 1 << 30
 """Upper limit of request ids."""
@@ -71,7 +74,8 @@ class PageSession:
         self._image_jobs = Newest("image", self._failed)
         self._frame_jobs = Newest("frame", self._failed)
         self._detail_jobs = Newest("frame detail", self._failed)
-        self._jobs = self._image_jobs, self._frame_jobs, self._detail_jobs
+        self._shape_jobs = Newest("frame shapes", self._failed)
+        self._jobs = self._image_jobs, self._frame_jobs, self._detail_jobs, self._shape_jobs
         self._asked = threading.RLock()
         self._ended = threading.Event()
         self._settled = threading.Event()
@@ -79,10 +83,15 @@ class PageSession:
         self._show_picture(pictures.begins_with)
 
     def _show_picture(self, number: int) -> None:
-        arr = self._pictures[number]
+        self._number = number
+        self._shape: Suggestion | None = None
+        self._candidates: list[ScanCandidate] | None = None
+        self._show_array(self._pictures[number])
+
+    def _show_array(self, arr: da.Array) -> None:
         self._levels = scenes_of(arr)
         scene = self._levels[0]
-        self._number, self._arr, self.scene = number, arr, scene
+        self._arr, self.scene = arr, scene
         self._pace = Pace(REMOTE_RATE if is_remote(arr) else RATE)
         self.state = State.first(scene)
         self._image: Array | None = None
@@ -100,6 +109,7 @@ class PageSession:
                 self._frame_jobs.hand(partial(self._first_frames, self.scene))
             else:
                 self._show(self.state, anew=True)
+            self._shape_jobs.hand(None if self._follow else self._shapes)
             if self._follow and self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch, name="growing", daemon=True)
                 self._watcher.start()
@@ -126,6 +136,10 @@ class PageSession:
             number = whole("picture", message.get("number"), len(self._pictures.names))
             self.rest()
             self._show_picture(number)
+            self.begin()
+        elif kind == "shape":
+            self.rest()
+            self._show_shape(message.get("number"))
             self.begin()
         elif kind == "save":
             self._save()
@@ -189,8 +203,15 @@ class PageSession:
 
     def _told(self) -> str:
         """Return the code that opens the current picture."""
-        chosen = self._pictures.chosen[self._number]
+        chosen = self._pictures.chosen[self._number] + self._told_shape()
         return f"{self._source[:-1]}{chosen})" if self._source and chosen else self._source
+
+    def _told_shape(self) -> str:
+        """Return the options that open the chosen shape of the scan; empty without one."""
+        if self._shape is None:
+            return ""
+        first = f", sync_offset={self._shape.first}" if self._shape.first else ""
+        return f", nav_shape={self._shape.shape}{first}"
 
     def _show(self, state: State, number: int = 0, *, anew: bool = False) -> None:
         """Show a state, and compute what changed; ``number`` identifies the answers."""
@@ -301,6 +322,49 @@ class PageSession:
         finally:
             self._settled.set()
         yield
+
+    def _shapes(self, check: Check) -> Iterator[None]:
+        """Send pictures of the scan in each shape that it may have, if its shape is open."""
+        if self._candidates is None:
+            candidates = scan_candidates(self._arr)
+            with self._asked:
+                check()
+                self._candidates = candidates
+        names = [one.name for one in self._candidates]
+        shown = [one.suggestion == self._shape for one in self._candidates]
+        told = {
+            "shapes": [one.suggestion.shape for one in self._candidates],
+            "names": names,
+            "reasons": [one.suggestion.why for one in self._candidates],
+            "chosen": shown.index(True) if True in shown else None,
+        }
+        images = [one.image.astype("<f4").tobytes() for one in self._candidates]
+        self.send(Message({"type": "shapes", **told}, b"".join(images)))
+        yield
+
+    def _show_shape(self, number: object) -> None:
+        """Show the scan in a shape that it may have; None shows its frames in a row again.
+
+        Raise a DatasetError if there is no such shape.
+        """
+        row = self._pictures[self._number]
+        if number is None:
+            self._shape = None
+            self._show_array(row)
+            return
+        candidates, desc = self._candidates, description_of(row)
+        if not candidates or desc is None:
+            raise DatasetError("the shape of the scan is not open", found=f"shape {number}")
+        self._shape = candidates[whole("shape", number, len(candidates))].suggestion
+        self._show_array(in_shape(desc, self._shape))
+        if not self._source:
+            shape, first = self._shape.shape, self._shape.first
+            frames = slice(first, first + math.prod(shape))
+            index = f"[{frames.start}:{frames.stop}]"
+            line = f"arr = arr{index}.reshape({shape + desc.sig_shape})"
+            prepared = "\n".join(filter(None, [line, self.scene.prepared]))
+            self.scene = self.scene._replace(prepared=prepared)
+            self._levels = [self.scene, *self._levels[1:]]
 
     def _send_scene(self) -> None:
         told = {"pictures": self._pictures.names, "picture": self._number}

@@ -57,14 +57,17 @@ def marked(panel: Any, overlay: Any, whole: Mapping[str, Axis]) -> Any:
         name = panel.title or type(panel).__name__
         raise DatasetError("overlays are drawn on images", found=f"the picture {name!r}")
     steps = [round(axis.scale / whole.get(axis.name, axis).scale) or 1 for axis in panel.axes]
-    several = overlay if isinstance(overlay, list) and not _are_numbers(overlay) else [overlay]
+    several = overlay if isinstance(overlay, list) and not _are_positions(overlay) else [overlay]
     marks = tuple(_mark(panel, one, [*map(abs, steps)]) for one in several)
     return panel._replace(marks=(*panel.marks, *marks))
 
 
-def _are_numbers(overlay: Any) -> bool:
-    """Return whether a list holds pairs of numbers, such as positions."""
-    return all(np.ndim(one) == 1 and not isinstance(one, tuple | np.ndarray) for one in overlay)
+def _are_positions(overlay: list[Any]) -> bool:
+    """Return whether a list holds pairs of numbers."""
+    return all(
+        isinstance(one, Sequence | np.ndarray) and len(one) == 2 and not any(map(np.ndim, one))
+        for one in overlay
+    )
 
 
 def _mark(panel: ImagePanel, overlay: Any, steps: Sequence[int]) -> Mark:

@@ -45,6 +45,8 @@ class Appearance(NamedTuple):
     look: Look = Look()
     scalebar: bool = True
     colorbar: bool = True
+    ticks: bool | None = None
+    """Whether axes have ticks; None: unless a scale bar replaces them in a publication."""
     vectors: str = "both"
 
 
@@ -159,8 +161,9 @@ def _draw_image(axes: Axes, image: ImagePanel, how: Appearance) -> tuple[Axis, A
     else:
         _draw_pixels(axes, image, shown, how)
     has_bar = bool(how.scalebar and x.units and aspect is not None and x.units == y.units)
+    has_ticks = not (has_bar and how.style.is_publication) if how.ticks is None else how.ticks
     for axis, one in ((axes.xaxis, x), (axes.yaxis, y)):
-        if has_bar and how.style.is_publication:
+        if not has_ticks:
             axis.set_visible(False)
             continue
         axis.set_label_text(_label(one))

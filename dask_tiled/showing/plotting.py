@@ -124,6 +124,8 @@ def draw(
     figure.saved_with, figure.notes = style.saved_with, tuple(sheet.notes)
     grid = figure.subplots(rows, len(widths), squeeze=False, width_ratios=widths).ravel()
     draw_panels(grid, sheet)
+    for axes in grid:
+        axes.set_anchor("N")
     for axes in grid[len(sheet.panels) :]:
         axes.set_axis_off()
     if style.is_publication:
@@ -154,7 +156,7 @@ def _finish_screen(figure: Figure, sheet: Sheet, height: float) -> None:
         bold: dict[str, Any] = {"size": 12, "weight": "bold", "linespacing": 1.7}
         figure.suptitle(sheet.title + below, x=0.01, **bold, **look)
         figure.text(0.01, 1 - 0.42 / height, sheet.subtitle, size=9, va="center", **look)
-    figure.supxlabel("; ".join(sheet.notes), x=0.01, size=8, **look)
+    figure.supxlabel("; ".join(sheet.notes), x=0.01, size=8, wrap=True, **look)
     # Constrained layout needs two passes; drawing is the second.
     figure.get_layout_engine().execute(figure)
 

@@ -55,6 +55,7 @@ def show(
     title: str | None = None,
     scalebar: bool = True,
     colorbar: bool = True,
+    ticks: bool | None = None,
     labels: str | Sequence[str] | None = None,
     vectors: str = "both",
     overlay: Any = None,
@@ -118,6 +119,9 @@ def show(
         Draw a scale bar on images whose axes have units.
     colorbar : bool
         Draw colour bars beside images.
+    ticks : bool, optional
+        Draw axes with ticks and names; by default, unless a scale bar replaces them in a
+        publication.
     labels : str or sequence of str, optional
         Letters of the pictures: "abc", "ABC", "123", also in brackets such as "(abc)", or a text
         for each; "" for none. By default "abc" for several arrays, and for publications.
@@ -174,6 +178,7 @@ def show(
         style_of(style, on_axes=axes is not None),
         scalebar=scalebar,
         colorbar=colorbar,
+        ticks=ticks,
         vectors=vectors,
     )
     for name, value in look.items():  # before anything is computed, if panels do not matter

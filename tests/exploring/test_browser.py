@@ -168,6 +168,30 @@ def test_explore_a_scan(chromium, served, tmp_path):
     wait_for(lambda: not [t for t in threading.enumerate() if t.name.startswith(names)])
 
 
+@pytest.mark.filterwarnings("ignore:.*in a row")
+def test_shapes_of_a_scan_are_buttons(chromium, served, tmp_path):
+    """A button has a picture of the scan in a likely shape, and shows it so."""
+    page = served(
+        write_mib(tmp_path / "row.mib", scan_of((16, 16, 24, 32)).reshape(-1, 24, 32), hdr=False)
+    )
+    tab = chromium.open(page.url)
+    buttons = "[...document.querySelectorAll('.shapes button')]"
+    tab.wait(f"{buttons}.length === 2")
+    pressed = f"{buttons}.map((one) => one.ariaPressed + ' ' + one.innerText).join()"
+    assert tab.run(pressed) == "false 16 \N{MULTIPLICATION SIGN} 16,true in a row"
+    size = f"(({{ width, height }}) => [width, height])({buttons}[0].querySelector('canvas'))"
+    assert tab.run(size) == [16, 16]
+    tab.run(f"{buttons}[0].click()")
+    tab.wait(f"{pressed}.startsWith('true')")
+    shown(tab)
+    assert page.sessions[0].scene.scan_shape == (16, 16)
+    tab.run(f"{buttons}[1].click()")
+    tab.wait(f"{pressed}.startsWith('false')")
+    assert page.sessions[0].scene.scan_shape == (256,)
+    assert tab.errors() == []
+    tab.close()
+
+
 def hdf5(folder):
     path = folder / "scan.h5"
     with h5py.File(path, "w") as file:

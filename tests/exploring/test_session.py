@@ -481,3 +481,64 @@ def test_messages_are_bytes_with_a_head():
     length = int.from_bytes(packed[:4], "little")
     assert (4 + length) % 8 == 0
     assert np.array_equal(np.frombuffer(packed, "u2", offset=4 + length), np.arange(6))
+
+
+@pytest.fixture
+def row(tmp_path):
+    """Return a file with the frames of a scan of 20 x 30 in a row, whose lines are alike."""
+    y, x = np.mgrid[:20, :30]
+    sums = 300 + 100 * np.sin(x / 2 + y / 9) + 80 * np.cos(x**2 / 70 + y / 7)
+    frames = np.ones((600, 16, 16), "u2")
+    frames[:, 6:10, 6:10] += sums.reshape(-1, 1, 1).astype("u2")
+    return write_mib(tmp_path / "row.mib", frames, hdr=False)
+
+
+@pytest.mark.filterwarnings("ignore:.*in a row")
+def test_scans_of_unknown_shape_offer_shapes(row):
+    """The page has a picture of each; a chosen one is opened, and its code opens it again."""
+    session = PageSession(
+        Pictures.of(row, {}), (sent := []).append, f"dask_tiled.open_dataset({str(row)!r})"
+    )
+    try:
+        session.begin()
+        wait_for(lambda: [one for one in sent if one.kind == "shapes"])
+        (told,) = [one for one in sent if one.kind == "shapes"]
+        assert (told.head["shapes"], told.head["chosen"]) == ([(20, 30)], None)
+        assert told.head["reasons"] == ["neighbouring lines of 30 frames are alike"]
+        frames = open_dataset(row, nav_shape=(20, 30)).compute()
+        picture = np.frombuffer(told.data, "f4").reshape(20, 30)
+        np.testing.assert_array_equal(picture, frames.sum((2, 3)))
+        session.receive({"type": "shape", "number": 0})
+        assert (session.wait(100), session.wait(100)) == (True, True)
+        assert session.scene.scan_shape == (20, 30)
+        assert not session.scene.doubts
+        np.testing.assert_array_equal(session.image(), (frames * session.mask).sum((2, 3)))
+        names = dict[str, object]()
+        exec(session.code(), names)  # noqa: S102 - ours
+        assert "nav_shape=(20, 30))" in session.code()
+        np.testing.assert_array_equal(names["image"], session.image())
+        wait_for(lambda: [one for one in sent if one.kind == "shapes"][-1].head["chosen"] == 0)
+        session.receive({"type": "shape", "number": None})
+        assert session.scene.scan_shape == (600,)
+        session.receive({"type": "shape", "number": "a"})
+        assert "invalid shape" in sent[-1].head["text"]
+    finally:
+        session.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*in a row")
+def test_code_of_a_chosen_shape_reshapes_arrays(row):
+    arr = open_dataset(row)
+    page = Page(arr)
+    page.session.receive({"type": "shape", "number": 0})
+    page.rest()
+    names = {"arr": arr}
+    exec(page.session.code(), names)  # noqa: S102 - ours
+    assert names["image"].shape == (20, 30)
+    np.testing.assert_array_equal(names["image"], page.session.image())
+    page.session.close()
+    plain = Page(open_dataset(row, nav_shape=(20, 30)))
+    assert plain.last("shapes")["shapes"] == []
+    plain.session.receive({"type": "shape", "number": 0})
+    assert "not open" in plain.last("error")["text"]
+    plain.session.close()

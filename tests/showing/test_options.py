@@ -185,6 +185,7 @@ def test_scale_bars_have_round_lengths():
     assert bars(figure) == [2]
     assert not figure.axes[0].xaxis.get_visible()
     assert show(RAMP, style="publication", scalebar=False).axes[0].xaxis.get_visible()
+    assert not show(np.eye(5), ticks=False).axes[0].xaxis.get_visible()
     assert show(RAMP, colorbar=False).axes[0].child_axes == []
 
 
@@ -232,7 +233,7 @@ def test_overlays():
     assert np.allclose(ends.max(0), (3.75, 1.75), atol=0)
     (edge,), _ = marks(show(RAMP, overlay=Disk(6, 8, 4)))
     assert np.allclose(np.hypot(edge[:, 0] - 4, edge[:, 1] - 3), 2)
-    _, (places,) = marks(show(RAMP, overlay=np.array([[1, 2.5], [3, 4]])))
+    _, (places,) = marks(show(RAMP, overlay=[(1, 2.5), (3, 4)]))
     assert places == [[2.5, 1], [4, 3]]
     both = show({"a": RAMP, "b": CHECKS}, overlay={"b": [Disk(6, 8, 4), mask]})
     assert [len(axes.collections) for axes in both.axes] == [0, 2]

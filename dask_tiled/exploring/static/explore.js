@@ -735,6 +735,7 @@ class Page {
     this.title = make("span", { className: "title" });
     this.subtitle = make("span", { className: "subtitle" });
     this.doubts = make("ul", { className: "doubts", ariaLabel: "what the file leaves open", hidden: true });
+    this.shapes = make("div", { className: "row shapes", role: "group", ariaLabel: "shape of the scan", hidden: true });
     this.pictures = make("label", { hidden: true });
     this.sliders = make("div", { className: "row sliders" });
     this.plots = make("div", { className: "plots" }, this.scan.root, this.frame.root);
@@ -752,7 +753,7 @@ class Page {
     });
     this.root = make("div", { className: "dask-tiled-explore" },
       make("div", { className: "head" }, this.title, this.subtitle, make("span", { className: "grow" }), this.pictures, savePng, this.saveZarr),
-      this.doubts, this.error, this.sliders, this.plots, this.codeBox, this.keys);
+      this.doubts, this.shapes, this.error, this.sliders, this.plots, this.codeBox, this.keys);
     element.append(this.root);
     this.#fillTools();
     const again = () => { this.scan.draw(); this.frame.draw(); };
@@ -769,6 +770,7 @@ class Page {
     else if (head.type === "frame") this.#setPicture(this.frame, "frame", head, data);
     else if (head.type === "scan detail") this.scan.setDetail(head, valuesOf(head, data));
     else if (head.type === "frame detail") this.frame.setDetail(head, valuesOf(head, data));
+    else if (head.type === "shapes") this.#setShapes(head, data);
     else if (head.type === "known") this.#answered(head.kinds, head.id);
     else if (head.type === "error") this.#fail(head.text);
     else if (head.type === "file") download(head.name, new Blob([data], { type: "application/zip" }));
@@ -813,6 +815,21 @@ class Page {
       ...scene.pictures.map((name, k) => make("option", { value: k, textContent: name, selected: k === scene.picture }))));
     this.#setState(scene.state);
     this.#fillSliders();
+  }
+
+  // Shapes that a scan may have whose frames are shown in a row, as buttons with its picture
+  #setShapes(head, data) {
+    let from = 0;
+    const button = (number, title, ...content) => make("button", { title, ariaPressed: String(number === head.chosen), onclick: () => this.send({ type: "shape", number }) }, ...content);
+    const pictures = head.shapes.map(([rows, columns], k) => {
+      const values = valuesOf({ dtype: "f4" }, data.subarray(4 * from, 4 * (from + rows * columns)));
+      const [low, high] = range(values, 0.5, 99.5), table = tableOf("gray");
+      from += rows * columns;
+      const light = (value) => (Number.isFinite(value) ? table[Math.round(1023 * clamp((value - low) / (high - low), 0, 1))] : 0);
+      return button(k, head.reasons[k], painted(columns, rows, (row, column) => light(values[row * columns + column])), head.names[k]);
+    });
+    this.shapes.replaceChildren(...(pictures.length ? ["the scan as", ...pictures, button(null, "frames as they are stored", "in a row")] : []));
+    this.shapes.hidden = !pictures.length;
   }
 
   #setState(state) {
