@@ -16,7 +16,7 @@ from dask_tiled.model.doubts import Suggestion
 from dask_tiled.model.indexing import Array
 from dask_tiled.opened.building import build
 from dask_tiled.opened.tiled_array import description_of
-from dask_tiled.opening.describing import scheme_for
+from dask_tiled.tiling.scheme import negotiate
 
 SIDE = 32
 """Pixels along each axis of the centre of a frame, whose sums are compared."""
@@ -82,7 +82,7 @@ def in_shape(desc: Description, suggestion: Suggestion) -> da.Array:
     """Return the frames of a description in a suggested shape, which a user has chosen."""
     doubts = tuple(doubt for doubt in desc.doubts if doubt.code != "scan-shape")
     shown = replace(desc.with_frames(suggestion.shape, suggestion.first), doubts=doubts)
-    return build(shown, scheme_for(shown), "auto")
+    return build(shown, negotiate(shown, ()), "auto")
 
 
 def central_sums(desc: Description) -> Array | None:
@@ -97,7 +97,7 @@ def central_sums(desc: Description) -> Array | None:
     count = min(desc.nav_shape[0], MOST_FRAMES, MOST_BYTES // (pixels * desc.dtype.itemsize))
     if count < min(desc.nav_shape[0], FEWEST_FRAMES):
         return None
-    part = build(desc, scheme_for(desc), "auto")[(slice(count), *centre)]
+    part = build(desc, negotiate(desc, ()), "auto")[(slice(count), *centre)]
     part = abs(part) if part.dtype.kind == "c" else part
     sums = part.sum(axis=tuple(range(1, part.ndim)), dtype="f8")
     return np.nan_to_num(np.asarray(sums.compute()), posinf=0, neginf=0)
