@@ -11,7 +11,7 @@ import pytest
 from checks import peak_memory
 
 from dask_tiled.codecs import byte_codecs
-from dask_tiled.codecs.byte_codecs import decoded, unzstd
+from dask_tiled.codecs.byte_codecs import BYTE_CODECS, decoded, unzstd
 from dask_tiled.codecs.limits import RATIOS, SMALL, check_room, most_bytes
 
 imagecodecs = pytest.importorskip("imagecodecs", reason="imagecodecs is not installed")
@@ -48,6 +48,11 @@ ENCODERS = {
 
 
 @pytest.mark.slow
+def test_each_compressor_has_a_limit():
+    compressors = {codec.compresses for codec in BYTE_CODECS.values()} - {""}
+    assert compressors <= RATIOS.keys()
+
+
 @pytest.mark.parametrize("codec", RATIOS)
 def test_highest_ratios_are_allowed(codec):
     """Zeros, which compress best, stay within the assumed ratio of each codec."""
