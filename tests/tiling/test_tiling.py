@@ -21,6 +21,7 @@ from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece, piece_table
+from dask_tiled.tiling.bases import bases
 from dask_tiled.tiling.limits import MOST_CHUNKS
 
 MIB = 1 << 20
@@ -781,6 +782,12 @@ def test_blocks_of_the_scan():
     assert "larger than the limit" in tiny.explain()
 
 
+def test_scattered_frames_have_no_blocks():
+    layout = describe((1000,), (8, 8), "u1").layout.show((3,), numbers=np.array([1, 500, 700]))
+    desc = Description.of("raw", layout, {}, base_shape=(16, 8, 8))
+    assert [base.size for base in bases(desc)] == [1, 8, 8]
+
+
 def on_a_grid(nav, sig, base, dtype=">u2"):
     """Return a description of a file whose frames lie on a grid, in blocks."""
     layout = describe(nav, sig, dtype).layout
@@ -896,11 +903,12 @@ def test_too_many_chunks_are_refused_without_memory(frames, options):
         assert str(desc.shape) in caught.value.found
 
 
-@pytest.mark.parametrize("terabytes", [1, 10, 100])
-def test_chunks_of_large_files_grow(terabytes):
+@pytest.mark.parametrize(("terabytes", "by"), [(1, "tile"), (10, "frame"), (100, "tile")])
+def test_chunks_of_large_files_grow(terabytes, by):
     """Chunks of 128 MiB grow where there would be more than 10,000."""
     frames = terabytes * 10**12 // 2**19
-    count = len(negotiate(describe((frames,), (512, 512)), memory_bytes=1 << 40).chunks[0])
+    desc = describe((frames,), (512, 512))
+    count = len(negotiate(desc, TilingRequest(by), memory_bytes=1 << 40).chunks[0])
     wanted = min(frames / 256, 10_000)
     assert 0.95 * wanted <= count <= min(1.02 * wanted, 10_000)
 
