@@ -47,12 +47,12 @@ ENCODERS = {
 }
 
 
-@pytest.mark.slow
 def test_each_compressor_has_a_limit():
     compressors = {codec.compresses for codec in BYTE_CODECS.values()} - {""}
     assert compressors <= RATIOS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", RATIOS)
 def test_highest_ratios_are_allowed(codec):
     """Zeros, which compress best, stay within the assumed ratio of each codec."""

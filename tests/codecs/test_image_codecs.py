@@ -35,6 +35,11 @@ def test_names_and_parameters_are_those_of_imagecodecs():
         assert SAID.get(name, set()) <= OTHERS[name], name
 
 
+def test_bytes_of_boolean_pixels_are_0_or_1():
+    pipeline = Pipeline([{"name": "bytes"}], (3,), np.dtype("?"))
+    assert pipeline.decode(np.array([0, 1, 255], "u1")).view("u1").tolist() == [0, 1, 1]
+
+
 def test_compressions_of_tiff_have_a_codec():
     assert {*OF_TIFF.values()} - {""} <= {*BYTE_CODECS}
 

@@ -75,6 +75,7 @@ def test_chunks_and_tiles_are_drawn(describe):
     assert scheme.tile_shape == (16, 64, 64)
     tiles = dataclasses.replace(scheme, tile_shape=(4, 16, 64))
     assert lines_of(scheme._repr_html_()) == 3
+    assert scheme._repr_html_().count(' fill-opacity="0.4"') == 2  # one a plane
     assert lines_of(tiles._repr_html_()) == 3 + 3 + 3
     assert "not all cuts" not in tiles._repr_html_()
     many = dataclasses.replace(scheme, tile_shape=(1, 1, 1))

@@ -23,6 +23,7 @@ from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece, piece_table
 from dask_tiled.tiling.bases import bases
 from dask_tiled.tiling.limits import MOST_CHUNKS
+from dask_tiled.tiling.sizes import least_count
 
 MIB = 1 << 20
 unhurried = settings(deadline=None, max_examples=settings.default.max_examples * 3)
@@ -786,6 +787,17 @@ def test_scattered_frames_have_no_blocks():
     layout = describe((1000,), (8, 8), "u1").layout.show((3,), numbers=np.array([1, 500, 700]))
     desc = Description.of("raw", layout, {}, base_shape=(16, 8, 8))
     assert [base.size for base in bases(desc)] == [1, 8, 8]
+
+
+def test_chunks_are_counted_before_they_are_normalized():
+    assert least_count((1, 3), (10, 7), np.dtype("u1")) == 10 + 3
+    assert least_count({0: 1}, (10, 7), np.dtype("u1"), ("y", "x")) == 10
+
+
+def test_tiles_beyond_the_limit_say_so():
+    desc = describe((8,), (64, 64), "u1")
+    assert "beyond the limit" in negotiate(desc, TilingRequest("frame", nbytes=64)).explain()
+    assert "beyond the limit" not in negotiate(desc, TilingRequest("frame", nbytes=4096)).explain()
 
 
 def on_a_grid(nav, sig, base, dtype=">u2"):
