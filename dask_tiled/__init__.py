@@ -20,6 +20,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("dask-tiled")
+    if name == "torch":  # not imported with the other names, which need no PyTorch
+        return import_module("dask_tiled.torch")
     if name == "__all__" or not name.startswith("__"):
         public = import_module("dask_tiled.public")
         names = {key: getattr(public, key) for key in public.__all__}

@@ -95,9 +95,14 @@ class DatasetError(ValueError):
 
 
 def _bounded(told: Any) -> str:
-    """Return a value as text, truncated."""
-    text = str(told)
-    return text if len(text) <= MOST_TOLD else f"{text[:MOST_TOLD]}... ({len(text)} characters)"
+    """Return a value as text; of a long one the beginning, and the end.
+
+    PyTorch passes the traceback of another process, which ends with the error.
+    """
+    text, head = str(told), MOST_TOLD // 4
+    if len(text) <= head + MOST_TOLD:
+        return text
+    return f"{text[:head]} ... {text[-MOST_TOLD:]} ({len(text)} characters)"
 
 
 def printable(text: str) -> str:

@@ -30,7 +30,7 @@ from dask_tiled.errors import DatasetError, Guard
 from dask_tiled.model.decoders import Decoder, plain
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.model.requests import IN_MEMORY
-from dask_tiled.reading.ranges import Frames, ReadRanges, Runs, Units, Window
+from dask_tiled.reading.ranges import FrameData, ReadRanges, Runs, Units, Window
 
 WORDS = {"copy": 1, "swap2": 2, "swap4": 4, "swap8": 8}
 """Bytes of the words that a decoder reverses."""
@@ -229,7 +229,7 @@ class FrameSink:
         return kernel._replace(name=kernel.name.replace("_", "_reversed_")) if few else None
 
     def _run(
-        self, kernel: Kernel, frames: Frames, nbytes: int, starts: Index, firsts: Index
+        self, kernel: Kernel, frames: FrameData, nbytes: int, starts: Index, firsts: Index
     ) -> None:
         """Process runs of pixels where they lie."""
         from dask_tiled.kernels.fold_functions import fold_in_place
@@ -319,7 +319,7 @@ class FrameSink:
         self._put_back()
         nbytes = math.prod(tile.shape[1:]) * tile.itemsize
         data, offsets = tile.reshape(-1).view(np.uint8), np.arange(len(tile)) * nbytes
-        frames = Frames(IN_MEMORY, data, offsets, rows)
+        frames = FrameData(IN_MEMORY, data, offsets, rows)
         self._run(self._kernel, frames, nbytes, np.zeros(1, np.int64), np.array([first]))
 
     def _begin(self, results: Array) -> None:

@@ -16,6 +16,10 @@ NO_NAMES = "results have no named axes"
 DASK_COMPUTES = "dask computes this, chunk by chunk"
 
 
+ONE_THREAD = "forked processes compute in one thread"
+MAY_WAIT = "a process that is forked at the wrong moment waits forever"
+
+
 def _use(use: str, without: str = DASK_COMPUTES) -> Use:
     return Use(use, without)
 
@@ -89,6 +93,7 @@ NAMES = {
         "blockwise": _use("the symbolic layers of opened arrays", NO_TILES),
         "blockwise_token": _use("the arguments of a symbolic layer"),
     },
+    "dask.config": {"config_lock": _use("forks while another thread sets options", MAY_WAIT)},
     "dask.core": {"flatten": _use("keys of nested chunks", NO_TILES)},
     "dask.highlevelgraph": {
         "Layer": _use("layers of graphs", NO_TILES),
@@ -99,6 +104,12 @@ NAMES = {
         "ArraySliceDep": _use("the slices of chunks of arrays that xarray wraps"),
     },
     "dask.order": {"order": _use("the order of tasks, to estimate their memory", "explain fails")},
+    "dask.threaded": {
+        "default_pool": _use("threads of forked processes", ONE_THREAD),
+        "pools": _use("threads of forked processes", ONE_THREAD),
+        "pools_lock": _use("forks while another thread begins a computation", MAY_WAIT),
+    },
+    "dask.tokenize": {"tokenize_lock": _use("forks while another thread names arrays", MAY_WAIT)},
     "dask.utils": {"apply": _use("binned pixels"), "methodcaller": _use("reshaped chunks")},
 }
 """Names by dask module: their use, and the consequence if they are missing."""

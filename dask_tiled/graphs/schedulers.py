@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from dask import config, threaded
 from dask.base import get_scheduler
 from dask.local import get_sync
+
+from dask_tiled.foreign import Missing
+from dask_tiled.graphs import names
+from dask_tiled.system.forks import after_fork, held_at_fork
 
 Get = Callable[[Any, Any], Any]
 """A scheduler: computes keys of a graph."""
@@ -36,3 +42,31 @@ def get_here(given: Any = None) -> Get | None:
     except RuntimeError:  # a cluster's scheduler optimises graphs in threads without a client
         return None
     return get if get in (get_sync, threaded.get) else None
+
+
+def _begin_fork() -> None:
+    """Let a forked process compute in threads of its own: those of its parent do not exist in it.
+
+    Pools of the parent would never run a task, and its client of a cluster never answer.
+    """
+    changed: dict[str, Any] = {}
+    pools = names.pools
+    if isinstance(pools, Missing) or isinstance(names.default_pool, Missing):
+        changed["scheduler"] = "synchronous"
+    else:
+        of_threads = chain.from_iterable(some.values() for some in pools.values())
+        for pool in filter(None, (threaded.default_pool, *of_threads)):
+            atexit.unregister(pool.shutdown)
+        threaded.default_pool = None
+        pools.clear()
+    if config.get("pool", None) is not None:
+        changed["pool"] = None
+    if cluster() is not None:
+        changed["scheduler"] = "threads"
+    if changed:
+        config.set(changed)
+
+
+for _lock in (names.config_lock, names.pools_lock, names.tokenize_lock):
+    held_at_fork(_lock)
+after_fork(_begin_fork)

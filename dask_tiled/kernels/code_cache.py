@@ -19,12 +19,18 @@ from dask_tiled.files.paths import within
 from dask_tiled.foreign import Use, find
 from dask_tiled.kernels.compiling import NOTICE
 from dask_tiled.model import requests
+from dask_tiled.system.forks import held_at_fork
 
 IN_MEMORY = "kernels are compiled in every process"
+WAITS = "a fork while another thread compiles may wait forever to compile"
 NAMES = {
+    "llvmlite.binding.ffi": {"lib": Use("forks while another thread compiles", WAITS)},
     "numba.core.caching": {
         "FunctionCache": Use("the location of the machine code of a function", IN_MEMORY),
         "IndexDataCacheFile": Use("the files of the machine code of a function", IN_MEMORY),
+    },
+    "numba.core.compiler_lock": {
+        "global_compiler_lock": Use("forks while another thread compiles", WAITS),
     },
     "numba.core.runtime": {"rtsys": Use("the symbols that machine code refers to", IN_MEMORY)},
 }
@@ -32,6 +38,9 @@ NAMES = {
 FunctionCache: Any = find("numba.core.caching", "FunctionCache")
 IndexDataCacheFile: Any = find("numba.core.caching", "IndexDataCacheFile")
 rtsys: Any = find("numba.core.runtime", "rtsys")
+_llvm: Any = getattr(find("llvmlite.binding.ffi", "lib"), "_lock", None)
+for _lock in (_llvm, find("numba.core.compiler_lock", "global_compiler_lock")):
+    held_at_fork(getattr(_lock, "_lock", None))
 CHANGED = (AttributeError, NotImplementedError, TypeError)
 """Errors raised if another release of numba stores machine code differently."""
 

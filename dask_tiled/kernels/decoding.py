@@ -42,6 +42,7 @@ from dask_tiled.kernels.words import (
     store32,
     store64,
 )
+from dask_tiled.system.forks import held_at_fork
 
 NUMBER, NUMBERS = types.int64, types.int64[::1]
 BYTES = types.Array(types.uint8, 1, "C", readonly=True)
@@ -49,6 +50,7 @@ SIGNATURE = types.void(BYTES, NUMBERS, NUMBER, types.uint8[::1], NUMBERS, *[NUMB
 REORDER = {"reassoc", "contract", "nsz"}
 """Fast-math flags of float sums: the compiler may reorder additions to vectorise them."""
 _COMPILING = threading.Lock()
+held_at_fork(_COMPILING)
 
 
 def copy(src, starts, step, out, dests, out_step, count, nbytes, lag):

@@ -24,6 +24,7 @@ from dask_tiled.model.indexing import (
     nav_index,
     point_index,
 )
+from dask_tiled.system.forks import held_at_fork
 from dask_tiled.tiling.bases import Chunks, cut_no_block, split
 
 Shown = tuple[Description, Chunks]
@@ -31,6 +32,7 @@ Shown = tuple[Description, Chunks]
 SETTINGS = RLock()
 """Lock for changes of dask's configuration, which all threads share: concurrent changes would be
 lost."""
+held_at_fork(SETTINGS)
 
 
 @contextmanager

@@ -15,9 +15,11 @@ from dask_tiled.model.indexing import Cut, Index
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import PieceTable, piece_table
 from dask_tiled.reading.limits import KEPT_TABLES
+from dask_tiled.system.forks import held_at_fork
 
 _exact: dict[str, PieceTable] = {}
 _finding = threading.Lock()
+held_at_fork(_finding)
 
 
 def exact(layout: Layout, fetch: Fetch) -> Layout:

@@ -174,7 +174,7 @@ class ReadRanges(NamedTuple):
         return self._replace(units=units, offsets=self.offsets + further)
 
 
-class Frames(NamedTuple):
+class FrameData(NamedTuple):
     """Frames as kernels take them."""
 
     request: Index
@@ -196,9 +196,9 @@ class Window(NamedTuple):
         """Offset of the first unit of each frame, in ``data`` or in the file."""
         return self.ranges.offsets - self.origin
 
-    def frames(self, rows: Index) -> Frames:
+    def frames(self, rows: Index) -> FrameData:
         """Return the frames, whose results are in some rows."""
-        return Frames(self.request, self.data, self.offsets, rows)
+        return FrameData(self.request, self.data, self.offsets, rows)
 
 
 class Loop(NamedTuple):

@@ -20,18 +20,23 @@ def arrays_of(fields: Mapping[str, Any]) -> dict[str, Any]:
     Raise a DatasetError or TilingError if a value is not an array, has no axis, another length or
     chunks of unknown size.
     """
-    arrays = {name: as_array(arr) if is_xarray(arr) else arr for name, arr in fields.items()}
-    for name, arr in arrays.items():
-        where = f"field {name!r}"
-        if not isinstance(arr, (np.ndarray, da.Array)) or not arr.ndim:
-            raise DatasetError("not an array of samples", where=where, found=type(arr).__name__)
-        if np.isnan(arr.shape).any():
-            hint = "Call compute_chunk_sizes() first."
-            raise TilingError("chunks of unknown size", where=where, hint=hint)
+    arrays = {name: array_of(name, arr) for name, arr in fields.items()}
     lengths = {name: len(arr) for name, arr in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise DatasetError("the arrays have different lengths", found=lengths)
     return arrays
+
+
+def array_of(name: str, value: Any) -> Any:
+    """Return an array of a field, of dask or NumPy."""
+    arr = as_array(value) if is_xarray(value) else value
+    where = f"field {name!r}"
+    if not isinstance(arr, (np.ndarray, da.Array)) or not arr.ndim:
+        raise DatasetError("not an array of samples", where=where, found=type(arr).__name__)
+    if np.isnan(arr.shape).any():
+        hint = "Call compute_chunk_sizes() first."
+        raise TilingError("chunks of unknown size", where=where, hint=hint)
+    return arr
 
 
 def take(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dask_tiled import DatasetError, iter_batches, open_dataset, to_beton
-from dask_tiled.training import batches as module
+from dask_tiled.training import order
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_order_depends_only_on_seed_and_epoch(data):
         "prefetch": data.draw(st.integers(0, 3)),
         "max_bytes": data.draw(st.sampled_from([0, 100, 1 << 20])),
         "start": data.draw(st.integers(0, 5)),
-        "drop_last": data.draw(st.booleans()),
+        "drop_last": size <= count and data.draw(st.booleans()),
     }
     again = [batch["a"].tolist() for batch in iter_batches(arrays, size, **given_, **other)]
     whole = [one for one in epoch if len(one) == size or not other["drop_last"]]
@@ -71,8 +71,8 @@ def test_order_depends_only_on_seed_and_epoch(data):
 
 
 def test_pages_are_read_in_large_pieces(path, monkeypatch):
-    monkeypatch.setattr(module, "PAGE_BYTES", 10 * 8 * 16 * 2)
-    monkeypatch.setattr(module, "PAGES", 2)
+    monkeypatch.setattr(order, "PAGE_BYTES", 10 * 8 * 16 * 2)
+    monkeypatch.setattr(order, "PAGES", 2)
     fields = {"x": open_dataset(path, field="x")}
     for batch in iter_batches(fields, 20, shuffle="pages"):
         pages = np.unique(batch["x"][:, 0, 0] // 10)
@@ -120,7 +120,8 @@ def test_memory_is_bounded_for_object_arrays():
     ("fields", "options", "problem"),
     [
         ({}, {}, "no samples"),
-        (7, {}, "no samples"),
+        (7, {}, "not an array of samples"),
+        ({"a": np.zeros(3)}, {"batch_size": 4, "drop_last": True}, "batch_size exceeds"),
         ({"a": np.zeros(3), "b": np.zeros(4)}, {}, "different lengths"),
         ({"a": np.zeros(3)}, {"shuffle": "page"}, "invalid shuffle"),
         ({"a": np.zeros(3)}, {"shuffle": True}, "invalid shuffle"),

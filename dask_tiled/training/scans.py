@@ -1,0 +1,361 @@
+"""Samples of scans: frames, rows or whole scans of one or many arrays, by number.
+
+Samples of all scans are counted in one sequence: scan after scan, each in the order of its axes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple, Self
+
+import dask.array as da
+import numpy as np
+
+from dask_tiled.errors import DatasetError
+from dask_tiled.model.axes import Axis
+from dask_tiled.model.indexing import Array, Index
+from dask_tiled.opened.axes import ArrayAxes, shown_of
+from dask_tiled.opened.inputs import is_array
+from dask_tiled.opened.tiled_array import description_of
+from dask_tiled.opening.arrays import open_dataset
+from dask_tiled.opening.describing import describe
+from dask_tiled.training.arrays import array_of, take
+
+Batch = dict[str, Any]
+"""Values of samples, by field."""
+
+FRAME = "frame"
+"""Name of the field of a source without names."""
+INDEX, SCAN, POSITION = "index", "scan", "position"
+OFFERED = INDEX, SCAN, POSITION
+"""Fields of every source: number of the sample, number of its scan, coordinates in the scan."""
+OBJECT_BYTES = 1 << 16
+"""Assumed bytes of an object that is not computed yet."""
+
+
+class ScanAxes(NamedTuple):
+    """The axes of a scan that count samples."""
+
+    shape: tuple[int, ...]
+    axes: tuple[Axis | None, ...]
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples."""
+        return math.prod(self.shape)
+
+    def positions(self, numbers: Index) -> Array:
+        """Return the coordinates of samples in the units of the axes, a row for each sample."""
+        places = np.unravel_index(numbers, self.shape) if self.shape else ()
+        columns = [
+            at.astype(float) if axis is None else axis.points(length)[at]
+            for at, axis, length in zip(places, self.axes, self.shape, strict=True)
+        ]
+        return np.stack(columns, axis=1) if columns else np.empty((len(numbers), 0))
+
+
+@dataclass(frozen=True)
+class SampleSet:
+    """The samples of a source, by number.
+
+    Attributes
+    ----------
+    arrays : mapping of str to list of arrays
+        The arrays of each field, one for each scan, with samples along the first axis.
+    functions : mapping of str to callable
+        Fields that are computed from a batch.
+    scans : list of ScanAxes
+        The axes of each scan.
+    names : tuple of str
+        The fields of a batch, in their order.
+    """
+
+    arrays: Mapping[str, Sequence[Any]]
+    functions: Mapping[str, Callable[[Batch], Any]]
+    scans: Sequence[ScanAxes]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        source: Any,
+        samples: str | Sequence[str] = "frame",
+        fields: Sequence[str] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Return the samples of what a user passes; see :func:`iter_batches`."""
+        given = _named(source, options or {})
+        functions = {name: value for name, value in given.items() if callable(value)}
+        lists = {
+            name: _opened(name, value, options or {})
+            for name, value in given.items()
+            if name not in functions
+        }
+        if not any(lists.values()):
+            raise DatasetError("no samples", expected="an array, or a path", found=repr(source))
+        clash = [name for name in given if name in OFFERED]
+        if clash:
+            raise DatasetError("this name of a field is taken", expected="another", found=clash[0])
+        arrays, scans = _aligned(lists, samples)
+        names = (*given,) if fields is None else (*fields,)
+        known = *given, *_offered(scans)
+        unknown = [name for name in names if name not in known]
+        if unknown or not names:
+            expected = ", ".join(map(repr, known))
+            raise DatasetError("unknown field", expected=expected, found=repr((unknown or [""])[0]))
+        if not any(name in functions for name in names):
+            arrays = {name: arrays[name] for name in names if name in arrays}
+        return cls(arrays, functions, scans, names)
+
+    def __len__(self) -> int:
+        return int(self.starts[-1])
+
+    @property
+    def starts(self) -> Index:
+        """Number of the first sample of each scan, and of all samples."""
+        return np.cumsum([0, *(scan.n_samples for scan in self.scans)])
+
+    @property
+    def sample_bytes(self) -> int:
+        """Bytes of a sample; for objects their mean, or a guess."""
+        return max(1, sum(_sample_bytes(parts[0]) for parts in self.arrays.values()))
+
+    def read(self, batches: Sequence[Index]) -> list[Batch]:
+        """Compute batches of samples by number: each sample once, in file order."""
+        wanted, places = np.unique(np.concatenate(batches), return_inverse=True)
+        values = self._values(wanted)
+        stops = np.cumsum([*map(len, batches)])
+        return [self._batch(values, some) for some in np.split(places, stops[:-1])]
+
+    def _values(self, numbers: Index) -> dict[str, Array]:
+        """Compute samples by ascending number, scan by scan."""
+        starts = self.starts
+        edges = np.searchsorted(numbers, starts).tolist()
+        found, positions, offered = [], [], _offered(self.scans)
+        for scan, (low, high) in enumerate(pairwise(edges)):
+            if low < high:
+                local = numbers[low:high] - starts[scan]
+                parts = [arrays[scan] for arrays in self.arrays.values()]
+                found.append(take(parts, local, "synchronous") if parts else [])
+                if POSITION in offered:
+                    positions.append(self.scans[scan].positions(local))
+        columns = map(_concatenated, zip(*found, strict=True))
+        values = dict(zip(self.arrays, columns, strict=True))
+        values[INDEX] = numbers
+        values[SCAN] = np.searchsorted(starts, numbers, side="right") - 1
+        if positions:
+            values[POSITION] = _concatenated(positions)
+        return values
+
+    def _batch(self, values: Mapping[str, Array], places: Index) -> Batch:
+        """Return the samples of a batch at places of values, in memory of their own."""
+        batch: Batch = {name: _column(column[places]) for name, column in values.items()}
+        for name in self.names:
+            if name in self.functions:
+                batch[name] = self._called(name, batch)
+        return {name: batch[name] for name in self.names}
+
+    def _called(self, name: str, batch: Batch) -> Any:
+        known = {other: batch[other] for other in batch if other not in self.functions}
+        made, count = self.functions[name](known), len(batch[INDEX])
+        if not hasattr(made, "__len__") or len(made) != count:
+            found = f"{type(made).__name__} of {len(made) if hasattr(made, '__len__') else 0}"
+            where = f"field {name!r}"
+            raise DatasetError(
+                "the function returned other than a value for each sample",
+                where=where,
+                expected=f"{count} values",
+                found=found,
+            )
+        return made
+
+
+def _offered(scans: Sequence[ScanAxes]) -> tuple[str, ...]:
+    """Return the names of further fields; scans of different dimensions have no positions."""
+    return OFFERED if len({len(scan.shape) for scan in scans}) == 1 else (INDEX, SCAN)
+
+
+def _named(source: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields by name; those of a sample file, if the source is one."""
+    if isinstance(source, (str, os.PathLike)):
+        beton = describe(source, **options).metadata.get("beton")
+        if beton is not None:
+            given = {"format": "beton", **options}
+            return {name: open_dataset(source, **given, field=name) for name in beton["fields"]}
+    if isinstance(source, Mapping):
+        return dict(source)
+    return {FRAME: source}
+
+
+def _is_scan(value: Any) -> bool:
+    """Return whether a value is a scan: an array of dask or xarray, a path, a catalogue's row."""
+    lazy = is_array(value) and not isinstance(value, np.ndarray)
+    return lazy or isinstance(value, (str, os.PathLike)) or callable(getattr(value, "open", None))
+
+
+def _opened(name: str, value: Any, options: Mapping[str, Any]) -> list[Any]:
+    """Return the arrays of a field: one for each scan, or one."""
+    if isinstance(value, Sequence) and not isinstance(value, str) and len(value):
+        is_list = all(map(_is_scan, value))
+        is_list |= all(isinstance(item, np.ndarray) and item.ndim for item in value)
+    else:
+        is_list = False
+    arrays = []
+    for item in value if is_list else [value]:
+        arr = item
+        if isinstance(item, (str, os.PathLike)):
+            arr = open_dataset(item, **options)
+        elif not is_array(item):
+            arr = item.open(**options) if _is_scan(item) else np.asarray(item)
+        arrays.append(array_of(name, arr))
+    return arrays
+
+
+def _aligned(
+    lists: dict[str, list[Any]], samples: str | Sequence[str]
+) -> tuple[dict[str, list[Any]], list[ScanAxes]]:
+    """Return the arrays of each field, scan by scan, with samples along the first axis.
+
+    The first field whose arrays have axes of files tells the shapes of the scans; if there is none,
+    the first axis of all arrays counts samples.
+    """
+    navs = {name: _nav_axes(arrays[0]) for name, arrays in lists.items()}
+    known = [name for name, nav in navs.items() if nav is not None]
+    leading = max(known, key=lambda name: bool(navs[name]), default=None)
+    if leading is None:
+        if samples != "frame":
+            expected = "an array of a file, as axes of others are unknown"
+            raise DatasetError("no axes of samples", expected=expected, found=f"{samples=}")
+        lists = {name: _stacked(name, arrays) for name, arrays in lists.items()}
+        leading = max(lists, key=lambda name: len(lists[name]))
+    sampled = [_sampled(leading, arr, samples) for arr in lists[leading]]
+    scans = [scan for _, scan in sampled]
+    aligned = {
+        name: [arr for arr, _ in sampled]
+        if name == leading
+        else _beside(name, arrays, scans, samples)
+        for name, arrays in lists.items()
+    }
+    for name, arrays in aligned.items():
+        kinds = sorted({f"{arr.dtype} of shape {arr.shape[1:]}" for arr in arrays})
+        if len(kinds) > 1:
+            raise DatasetError(
+                "samples of different scans differ in shape or dtype",
+                where=f"field {name!r}",
+                found=" and ".join(kinds),
+            )
+    return aligned, scans
+
+
+def _stacked(name: str, arrays: list[Any]) -> list[Any]:
+    """Return a list of arrays in memory as one array; lazy arrays are scans."""
+    if len(arrays) == 1 or not all(isinstance(arr, np.ndarray) for arr in arrays):
+        return arrays
+    if len({arr.shape for arr in arrays}) > 1:
+        found = " and ".join(sorted({str(arr.shape) for arr in arrays})[:2])
+        raise DatasetError("samples differ in shape", where=f"field {name!r}", found=found)
+    return [np.stack(arrays)]
+
+
+def _nav_axes(arr: Any) -> tuple[Axis | None, ...] | None:
+    """Return the axes before those of a frame; None for arrays without axes of files."""
+    desc = description_of(arr)
+    if desc is not None:
+        return desc.axes[: desc.nav_ndim]
+    shown = shown_of(arr) if isinstance(arr, da.Array) else ArrayAxes((), ())
+    sig = {axis.name for one in shown.of for axis in one.axes[one.nav_ndim :]}
+    names = [axis and axis.name for axis in shown.axes]
+    first = next((k for k, name in enumerate(names) if name in sig), len(names))
+    known = any(names[:first]) and (first < len(names) or None not in names)
+    return shown.axes[:first] if known else None
+
+
+def _sampled(name: str, arr: Any, samples: str | Sequence[str]) -> tuple[Any, ScanAxes]:
+    """Return an array with samples along its first axis, and the axes that this one counts."""
+    nav = _nav_axes(arr)
+    if nav is None:
+        return arr, ScanAxes(arr.shape[:1], (None,))
+    whole = shown_of(arr).axes
+    named = {"frame": len(nav), "row": len(nav) - 1, "volume": 0}
+    if isinstance(samples, str) and samples in named:
+        axes = [*range(named[samples])] if named[samples] >= 0 else None
+    else:
+        names = [axis and axis.name for axis in whole]
+        wanted = [samples] if isinstance(samples, str) else [*samples]
+        axes = [names.index(one) for one in wanted] if {*wanted} <= {*names} else None
+    if axes is None or len({*axes}) < len(axes):
+        listed = ", ".join(repr(axis.name) for axis in whole if axis is not None)
+        raise DatasetError(
+            "invalid samples",
+            where=f"field {name!r}",
+            expected=f"frame, row, volume, or names of axes: {listed}",
+            found=repr(samples),
+        )
+    rest = [k for k in range(arr.ndim) if k not in axes]
+    if [*axes, *rest] != [*range(arr.ndim)]:
+        arr = arr.transpose([*axes, *rest])
+    scan = ScanAxes(arr.shape[: len(axes)], tuple(whole[k] for k in axes))
+    return _flat(arr, len(axes)), scan
+
+
+def _flat(arr: Any, ndim: int) -> Any:
+    """Return an array with some leading axes as one."""
+    return arr if ndim == 1 else arr.reshape((math.prod(arr.shape[:ndim]), *arr.shape[ndim:]))
+
+
+def _beside(
+    name: str, arrays: list[Any], scans: Sequence[ScanAxes], samples: str | Sequence[str]
+) -> list[Any]:
+    """Return the arrays of a field for the samples of scans, one for each scan.
+
+    They have the shape of the scans, or an element for each sample; one array may have those of all
+    scans.
+    """
+    counts = [scan.n_samples for scan in scans]
+    if len(arrays) == 1 < len(scans):
+        (arr,) = arrays
+        whole = len(scans), *scans[0].shape
+        if {scan.shape for scan in scans} == {whole[1:]} and arr.shape[: len(whole)] == whole:
+            arr = _flat(arr, len(whole))
+        if len(arr) == sum(counts):
+            stops = np.cumsum(counts).tolist()
+            return [arr[stop - n : stop] for stop, n in zip(stops, counts, strict=True)]
+    elif len(arrays) == len(scans):
+        pairs = [*zip(arrays, scans, strict=True)]
+        made = [_of_scan(name, arr, scan, samples) for arr, scan in pairs]
+        if [len(arr) for arr in made] == counts:
+            return made
+    shapes = " and ".join(sorted({str(scan.shape) for scan in scans}))
+    raise DatasetError(
+        "the fields have different lengths",
+        where=f"field {name!r}",
+        expected=f"{sum(counts)} samples of {len(scans)} scans, of shape {shapes}",
+        found=" and ".join(sorted({str(arr.shape) for arr in arrays})),
+    )
+
+
+def _of_scan(name: str, arr: Any, scan: ScanAxes, samples: str | Sequence[str]) -> Any:
+    if arr.shape[: len(scan.shape)] == scan.shape:
+        return _flat(arr, len(scan.shape))
+    return arr if _nav_axes(arr) is None else _sampled(name, arr, samples)[0]
+
+
+def _sample_bytes(arr: Any) -> int:
+    """Return the bytes of a sample; for objects their mean, or a guess."""
+    pixel = arr.dtype.itemsize
+    if isinstance(arr, da.Array) and arr.dtype.hasobject:
+        desc = description_of(arr)
+        pixel = OBJECT_BYTES if desc is None else desc.layout.object_bytes
+    return math.prod(arr.shape[1:]) * pixel
+
+
+def _concatenated(parts: Sequence[Array]) -> Array:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _column(values: Array) -> Any:
+    return values.tolist() if values.dtype.hasobject else values

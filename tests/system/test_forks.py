@@ -1,0 +1,116 @@
+"""Forked processes compute, whatever their parent did before and does meanwhile."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no forks")
+
+TESTS = Path(__file__).parents[1]
+FORKED = """
+import os, signal, sys, threading, time
+import dask, dask.array as da, numpy as np
+import dask_tiled
+from dask_tiled.system import forks
+
+dask_tiled.open_dataset  # imports the package
+
+def child(function):
+    if not (pid := os.fork()):
+        try:
+            function()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if any(found := os.waitpid(pid, os.WNOHANG)):
+            return found[1]
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    return "hangs"
+
+"""
+CASES = {
+    "a lock that is held briefly": """
+lock, held = threading.Lock(), threading.Event()
+forks.held_at_fork(lock)
+state = []
+def work():
+    with lock:
+        held.set()
+        state.append(1)
+        time.sleep(0.3)
+        state.append(2)
+threading.Thread(target=work).start()
+held.wait()
+def use():
+    assert lock.acquire(timeout=1) and state == [1, 2]
+result = child(use)
+assert lock.acquire(timeout=1)
+""",
+    "a lock that is held for long": """
+forks.PATIENCE = 0.1
+lock, held, end = threading.RLock(), threading.Event(), threading.Event()
+forks.held_at_fork(lock)
+def work():
+    with lock:
+        held.set()
+        end.wait()
+threading.Thread(target=work).start()
+held.wait()
+result = child(lambda: lock.acquire(timeout=1) or 1 / 0)
+end.set()
+assert lock.acquire(timeout=1)
+""",
+    "another thread imports": """
+open("slow.py", "w").write("import time; time.sleep(0.5); VALUE = 1")
+sys.path.insert(0, ".")
+threading.Thread(target=lambda: __import__("slow")).start()
+time.sleep(0.1)
+result = child(lambda: __import__("slow").VALUE)
+""",
+    "a client of a cluster": """
+from distributed import Client, LocalCluster
+options = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
+with LocalCluster(n_workers=1, processes=False, **options) as cluster, Client(cluster):
+    da.ones(9, chunks=1).sum().compute()
+    result = child(lambda: da.ones(9, chunks=1).sum().compute())
+""",
+    "pools, in a thread of a fork": """
+np.save("a.npy", np.ones((8, 16, 16), "u2"))
+arr = da.concatenate([dask_tiled.open_dataset("a.npy", chunks=(1, 16, 16))] * 2)
+arr.sum().compute()
+with dask.config.set(num_workers=2):
+    arr.sum().compute()
+def compute():
+    found = []
+    for options in ({}, {"num_workers": 2}):
+        thread = threading.Thread(target=lambda: found.append(arr.sum().compute(**options)))
+        thread.start()
+        thread.join()
+        found.append(arr.sum().compute(**options))
+    assert found == [16 * 256] * 4
+result = child(compute)
+""",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_children_go_on(case, tmp_path):
+    code = f"{FORKED}{CASES[case]}\nassert result == 0, result\n"
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert not done.returncode, done.stderr
+
+
+@pytest.mark.slow
+def test_random_work_of_parents_and_children(tmp_path):
+    script = str(TESTS / "forked_work.py")
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", script, tmp_path, "--count", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "3 cases done\n", done.stderr

@@ -1,0 +1,275 @@
+"""Data sets of PyTorch: each sample once among workers and ranks, resumed, as tensors."""
+
+import os
+import signal
+import subprocess
+import sys
+from itertools import chain
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dask_tiled
+from dask_tiled import DatasetError, iter_batches, open_dataset
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from dask_tiled.training import loading  # noqa: E402 - needs PyTorch
+
+DataLoader = torch.utils.data.DataLoader
+COUNT = 4 * 5 + 23
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """Two scans, whose pixels tell the number of the frame."""
+    folder = tmp_path_factory.mktemp("loading")
+    frames = np.tile(np.arange(COUNT, dtype="u2")[:, None, None], (1, 6, 4))
+    for name, part in (("a", frames[:20]), ("b", frames[20:])):
+        np.save(folder / f"{name}.npy", part)
+    return [open_dataset(folder / "a.npy", nav_shape=(4, 5)), open_dataset(folder / "b.npy")]
+
+
+def numbers(batches):
+    """Return the numbers of the samples of each batch, which the pixels tell, too."""
+    found = []
+    for batch in batches:
+        assert (batch["frame"] == batch["index"][:, None, None]).all()
+        found.append(batch["index"].tolist())
+    return found
+
+
+def loaded(data, workers=0, **options):
+    method = options.pop("method", "fork")
+    options |= {"multiprocessing_context": method if workers else None}
+    return DataLoader(data, batch_size=None, num_workers=workers, **options)
+
+
+def batches_of(source, size=4, **options):
+    options = {"fields": ["frame", "index"], "dtype": torch.int32, **options}
+    return loading.IterableBatches(source, size, **options)
+
+
+@pytest.mark.parametrize(
+    ("workers", "method"),
+    [
+        (0, None),
+        (1, "fork"),
+        (2, "fork"),
+        pytest.param(1, "forkserver", marks=pytest.mark.slow),
+        pytest.param(2, "spawn", marks=pytest.mark.slow),
+    ],
+)
+def test_batches_do_not_depend_on_workers(source, workers, method):
+    data = batches_of(source, shuffle="all", seed=3, rank=1, world_size=2)
+    for epoch in (0, 2):
+        data.set_epoch(epoch)
+        options = {"shuffle": "all", "seed": 3, "epoch": epoch, "part": (1, 2)}
+        expected = [
+            b["index"].tolist() for b in iter_batches(source, 4, fields=["index"], **options)
+        ]
+        assert numbers(loaded(data, workers, method=method)) == expected
+        assert len(data) == len(expected)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@settings(max_examples=15)
+@given(data=st.data())
+def test_each_sample_is_read_once(source, world, data):
+    workers = data.draw(st.integers(0, 4), label="workers")
+    size = data.draw(st.integers(1, 60), label="batch_size")
+    options = {"shuffle": data.draw(st.sampled_from([False, "pages", "all"])), "tail": "keep"}
+    epochs = []
+    for epoch in range(5):
+        whole = []
+        for rank in range(world):
+            given_ = options | {"rank": rank, "world_size": world, "epoch": epoch}
+            parts = []
+            for worker in range(max(1, workers)):
+                info = SimpleNamespace(id=worker, num_workers=workers) if workers else None
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(torch.utils.data, "get_worker_info", lambda info=info: info)
+                    parts.append(numbers(batches_of(source, size, **given_)))
+            # The DataLoader takes a batch of each worker in turn.
+            longest = max(map(len, parts))
+            turns = [part[k] for k in range(longest) for part in parts if k < len(part)]
+            whole += [number for batch in turns for number in batch]
+        assert sorted(whole) == [*range(COUNT)]
+        epochs.append(whole)
+    assert len({*map(tuple, epochs)}) == (5 if options["shuffle"] else 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:UserWarning")  # of torchdata's imports
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_an_epoch_resumes_at_each_batch(source, workers):
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    options = {"batch_size": None, "num_workers": workers}
+    options |= {"multiprocessing_context": "fork"} if workers else {}
+    whole = numbers(stateful(batches_of(source, shuffle="all", epoch=1), **options))
+    for stop in range(0, len(whole) + 1, 5 if workers else 1):
+        loader = stateful(batches_of(source, shuffle="all", epoch=1), **options)
+        batches = iter(loader)
+        for _ in range(stop):
+            next(batches)
+        state = loader.state_dict()
+        del batches, loader
+        again = stateful(batches_of(source, shuffle="all"), **options)
+        again.load_state_dict(state)
+        assert numbers(again) == whole[stop:]
+
+
+def test_a_state_serves_any_number_of_workers(source):
+    data = batches_of(source, shuffle="pages", seed=1)
+    data.set_epoch(4)
+    whole = numbers(data)
+    data.load_state_dict({"epoch": 4, "batch": 3})
+    data.set_epoch(4)  # as loops over epochs do; the place is kept
+    assert numbers(loaded(data, 2)) == whole[3:]
+    assert numbers(data) == whole[3:]  # the data set of this process was not iterated over
+    assert numbers(data) == whole
+    assert data.state_dict() == {"epoch": 4, "batch": len(whole)}
+    data.set_epoch(5)
+    assert data.state_dict() == {"epoch": 5, "batch": 0}
+
+
+def test_workers_that_persist_see_the_epoch(source):
+    data = batches_of(source, shuffle="all")
+    loader = loaded(data, 2, persistent_workers=True)
+    for epoch in (0, 1):
+        data.set_epoch(epoch)
+        assert numbers(loader) == numbers(batches_of(source, shuffle="all", epoch=epoch))
+
+
+def test_more_workers_than_batches(source):
+    assert numbers(loaded(batches_of(source, 60), 2)) == [[*range(COUNT)]]
+
+
+def test_tensors(source):
+    label = np.arange(COUNT, dtype="i8")
+    names = {"fields": ["frame", "label", "scan"]}
+    (batch,) = loading.IterableBatches({"frame": source, "label": label}, 60, **names)
+    assert batch["frame"].dtype == torch.uint16
+    assert {value.dtype for name, value in batch.items() if name != "frame"} == {torch.int64}
+    for tensor in batch.values():
+        assert tensor.is_contiguous()
+        assert tensor.numpy().flags.writeable
+    fields = {"frame": source, "label": label}
+    options = {"dtype": torch.float32, "transform": lambda batch: batch["frame"].mean((1, 2))}
+    (means,) = loading.IterableBatches(fields, 60, **options)
+    assert (means == torch.arange(COUNT)).all()
+
+
+def test_objects_are_lists(tmp_path):
+    path = tmp_path / "a.beton"
+    dask_tiled.to_beton(
+        path, [(b"a", 1), (b"bc", 2)], {"text": "bytes", "n": "int"}, progress=False
+    )
+    (batch,) = loading.IterableBatches(path, 2)
+    assert batch["text"] == [b"a", b"bc"]
+    assert loading.Frames(path)[1]["text"] == b"bc"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_frames_by_number(source, workers):
+    options = {"multiprocessing_context": "fork"} if workers else {}
+    data = loading.Frames(source, fields=["frame", "index"], dtype=torch.int32)
+    loader = DataLoader(data, batch_size=5, shuffle=True, num_workers=workers, **options)
+    assert sorted(chain.from_iterable(numbers(loader))) == [*range(COUNT)]
+
+
+def test_frames_like_a_sequence(source):
+    data = loading.Frames(
+        source, fields=["frame", "index"], transform=lambda one: int(one["index"])
+    )
+    assert len(data) == COUNT
+    assert [data[k] for k in (0, 41, -1)] == [0, 41, COUNT - 1]
+    with pytest.raises(IndexError, match="no sample 43 of 43"):
+        data[COUNT]
+
+
+def test_a_killed_worker_is_an_error(source):
+    data = batches_of(source, transform=lambda _: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(RuntimeError, match="worker"):
+        next(iter(loaded(data, 1)))
+
+
+def test_a_file_that_changes_is_an_error(tmp_path):
+    path = tmp_path / "a.npy"
+    np.save(path, np.zeros((4, 6, 4), "u2"))
+    data = batches_of(path)
+    np.save(path, np.zeros((5, 6, 4), "u2"))
+    with pytest.raises(dask_tiled.StaleFileError, match=r"a\.npy"):
+        next(iter(loaded(data, 1)))
+
+
+@pytest.fixture
+def ranks(monkeypatch):
+    """Pretend to be one of two ranks; return a function that sets which."""
+    store, distributed = torch.distributed.HashStore(), torch.distributed
+    private = "torch.distributed.distributed_c10d._get_default_store"
+    monkeypatch.setattr(private, lambda: store)
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+
+    def be(rank):
+        monkeypatch.setattr(distributed, "get_rank", lambda: rank)
+        monkeypatch.setattr(loading, "_number", iter(range(9)))
+
+    return be
+
+
+def test_ranks_of_torch_divide_samples(source, ranks):
+    found = []
+    for rank in range(2):
+        ranks(rank)
+        found += chain.from_iterable(numbers(batches_of(source, tail="keep")))
+    assert found == [*range(COUNT)]
+
+
+def test_ranks_that_disagree_are_told(source, ranks):
+    ranks(0)
+    batches_of(source, shuffle="all", seed=1)
+    ranks(1)
+    with pytest.warns(UserWarning, match=r"ranks disagree.*43, 2, 'all'.*rank 1.*43, 1, 'all'"):
+        batches_of(source, shuffle="all", seed=2)
+
+
+def test_processes_without_ranks_are_told(source, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.warns(UserWarning, match="init_process_group"):
+        batches_of(source)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"rank": 1}, "belong together"),
+        ({"rank": 2, "world_size": 2}, r"part\[0\]"),
+        ({"dtype": "float32"}, "torch.dtype"),
+        ({"tail": "cut"}, "invalid tail"),
+        ({"epoch": -1}, "epoch"),
+        ({"size": 0}, "batch_size"),
+        ({"samples": "image"}, "invalid samples"),
+    ],
+)
+def test_wrong_arguments(source, options, problem):
+    with pytest.raises(DatasetError, match=problem):
+        batches_of(source, **options)
+
+
+def test_wrong_states_and_dtypes(source):
+    with pytest.raises(DatasetError, match="invalid state"):
+        batches_of(source).load_state_dict({"epoch": 1})
+    dates = {"frame": np.zeros(2, "M8[s]")}
+    with pytest.raises(DatasetError, match=r"no such dtype.*'frame'.*datetime64"):
+        next(iter(loading.IterableBatches(dates, 2)))
+
+
+@pytest.mark.slow
+def test_without_torch():
+    code = "import sys; sys.modules['torch'] = None; import dask_tiled; dask_tiled.torch.Frames"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert 'pip install "dask-tiled[torch]"' in done.stderr
