@@ -99,7 +99,8 @@ fuzz-expressions: $(VENVS)/test/installed
 
 fuzz-export: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 --capture=no $(PYTEST_ARGS) \
-		tests/export/test_faults.py tests/checkpoints/test_killed_runs.py
+		tests/export/test_faults.py tests/checkpoints/test_killed_runs.py \
+		tests/batch/test_cluster.py
 
 fuzz-files: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 --capture=no $(PYTEST_ARGS) \

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from string import Formatter
 from typing import Any
 
@@ -94,10 +94,10 @@ class TargetNames:
         return "Convert them to different folders."
 
 
-def check_targets(
+def target_conflicts(
     targets: Iterable[tuple[str, str, str]], files: dict[str, str], names: TargetNames
-) -> None:
-    """Refuse targets that are equal, or within each other, a source or any zarr group.
+) -> Iterator[tuple[int, DatasetError]]:
+    """Yield the targets that are equal, or within each other, a source or any zarr group.
 
     Parameters
     ----------
@@ -106,29 +106,39 @@ def check_targets(
     files : dict
         The source of each file that is read.
     names : TargetNames
+
+    Yields
+    ------
+    int
+        Number of the target.
+    DatasetError
+        Why it may not be written.
     """
-    owners = dict[str, tuple[str, str, str]]()
-    for one in targets:
-        target, source, label = one
+    owners = dict[str, tuple[int, str, str]]()
+    for number, (target, source, label) in enumerate(targets):
         if target in files:
             problem, hint = "the target is a file of a source", "Use another folder."
-            raise DatasetError(problem, path=target, found=files[target], hint=hint)
-        first = owners.setdefault(os.path.normcase(target), one)
-        if first is not one:
-            raise DatasetError(
-                "two sources have the same target",
-                path=target,
-                found=f"{first[2]} and {label}",
-                hint=names.remedy(first[1], source),
+            yield number, DatasetError(problem, path=target, found=files[target], hint=hint)
+            continue
+        first = owners.setdefault(os.path.normcase(target), (number, source, label))
+        if first[0] != number:
+            yield (
+                number,
+                DatasetError(
+                    "two sources have the same target",
+                    path=target,
+                    found=f"{first[2]} and {label}",
+                    hint=names.remedy(first[1], source),
+                ),
             )
     checked = set[str]()
-    for target in owners:
+    for target, (number, *_) in owners.items():
         folder = os.path.dirname(target)
         while folder not in checked:
             checked.add(folder)
             if folder in files or folder in owners or names.is_zarr(folder):
                 problem, hint = "the target is within another dataset", "Use another folder."
-                raise DatasetError(problem, path=target, found=folder, hint=hint)
+                yield number, DatasetError(problem, path=target, found=folder, hint=hint)
             folder = os.path.dirname(folder)
 
 

@@ -10,22 +10,19 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
+from dask_tiled.batch.connections import SchedulerPlace, connected
 from dask_tiled.batch.fingerprints import Fingerprint
 from dask_tiled.batch.planning import PlannedConversion
-from dask_tiled.batch.records import (
-    CHANGED,
-    DONE,
-    TAKEN,
-    ConversionRecord,
-    stamps_of,
-)
+from dask_tiled.batch.records import CHANGED, DONE, TAKEN, ConversionRecord, stamps_of
 from dask_tiled.cataloguing.walking import Stamp
 from dask_tiled.converting.convert import convert, stored_bytes, verify_file
 from dask_tiled.errors import DatasetError, DoubtError, VerificationError, printable
 from dask_tiled.files.paths import noting_looked
+from dask_tiled.formats.registry import add_formats
 from dask_tiled.opened.tiled_array import description_of
 from dask_tiled.opening.arrays import open_dataset
 from dask_tiled.opening.datasets import open_datasets
+from dask_tiled.storing.locks import LockedError
 
 FINISHED, ALREADY, DIFFERS = "done", "done already", "changed"
 LOST, IN_DOUBT, STOPPED, WAITING = "failed", "doubtful", "stopped", "not begun"
@@ -33,6 +30,8 @@ LOST, IN_DOUBT, STOPPED, WAITING = "failed", "doubtful", "stopped", "not begun"
 
 OF_A_RUN = "doubts", "resume"
 """Options that do not affect the results."""
+LOCKED_SECONDS = 10.0
+"""How long to wait for another process that has locked the target."""
 
 
 class ConversionTask(NamedTuple):
@@ -45,6 +44,12 @@ class ConversionTask(NamedTuple):
     update: bool = False
     overwrite: bool = False
     verify: bool = False
+    run: str = ""
+    """Name of the run of the batch."""
+    formats: bytes = b""
+    """Formats that were registered in the process of the batch, pickled."""
+    scheduler: SchedulerPlace | None = None
+    """The cluster whose workers share the chunks; None for threads of the converting process."""
 
 
 class ConversionRow(NamedTuple):
@@ -105,14 +110,30 @@ def convert_one(task: ConversionTask) -> ConversionRow:
     planned, begun = task.planned, time.perf_counter()
     row = partial(ConversionRow.of, planned)
     try:
-        found = row(LOST, planned.problem) if planned.problem else _converted(task)
+        if planned.problem:
+            return row(LOST, planned.problem)
+        add_formats(task.formats)
+        with connected(task.scheduler):
+            found = _unlocked(task)
     except KeyboardInterrupt:
         found = _stopped(task)
     except DoubtError as error:
         found = row(IN_DOUBT, str(error))
     except Exception as error:  # noqa: BLE001 - the other conversions of the batch go on
-        found = row(LOST, _told(error))
+        found = row(LOST, error_text(error))
     return found._replace(seconds=time.perf_counter() - begun)
+
+
+def _unlocked(task: ConversionTask) -> ConversionRow:
+    """Convert; wait for a process that was killed, and has not let go of the target yet."""
+    end = time.monotonic() + LOCKED_SECONDS
+    while True:
+        try:
+            return _converted(task)
+        except LockedError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(LOCKED_SECONDS / 20)
 
 
 def _asked(task: ConversionTask) -> ConversionRecord:
@@ -121,14 +142,16 @@ def _asked(task: ConversionTask) -> ConversionRecord:
     told = {**task.opening, **planned.options, **task.options, "together": task.together}
     told = {name: value for name, value in told.items() if name not in OF_A_RUN}
     stamps = stamps_of(planned.files, planned.stamp)
-    return ConversionRecord.of(planned.source, stamps, told, planned.target)
+    return ConversionRecord.of(planned.source, stamps, told, planned.target, task.run)
 
 
-def _stamps_beside(files: Iterable[str], looked: Iterable[str]) -> dict[str, Stamp]:
-    """Return the stamps of other files that were looked at, such as a header."""
+def _stamps_beside(files: Iterable[str], looked: Iterable[str]) -> dict[str, Stamp | None]:
+    """Return the stamps of other files that were looked at, such as a header; None for no file."""
     folders = tuple(os.path.join(path, "") for path in files)
-    others = {path for path in looked if os.path.isfile(path)}.difference(files)
-    return stamps_of((x for x in others if not x.startswith(folders)), Stamp(0, 0))
+    others = [path for path in {*looked}.difference(files) if not path.startswith(folders)]
+    there = filter(os.path.isfile, others)
+    absent = (path for path in others if not os.path.lexists(path))
+    return {**dict.fromkeys(absent), **stamps_of(there, Stamp(0, 0))}
 
 
 def _converted(task: ConversionTask) -> ConversionRow:
@@ -177,7 +200,8 @@ def _done_already(task: ConversionTask, record: ConversionRecord) -> ConversionR
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the conversion has told of them
             record = _verified(task, _opened(task), record)
-    return _row(task, ALREADY, record)
+    is_of_run = task.run and record.run == task.run  # its worker was lost before it told
+    return _row(task, FINISHED if is_of_run else ALREADY, record)
 
 
 def _verified(task: ConversionTask, data: Any, record: ConversionRecord) -> ConversionRecord:
@@ -219,7 +243,7 @@ def _lacking(data: Any) -> str:
     return "; ".join(filter(None, (desc.lacking() for desc in descs if desc is not None)))
 
 
-def _told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return an error as one line."""
     if isinstance(error, DatasetError):
         return str(error)

@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
-from dask_tiled.batch.naming import TargetNames, check_targets, is_below
+from dask_tiled.batch.naming import TargetNames, is_below, target_conflicts
 from dask_tiled.batch.records import read_record
 from dask_tiled.cataloguing.discovering import Discovery, FoundDataset
 from dask_tiled.cataloguing.rows import CatalogueRow
+from dask_tiled.cataloguing.store import HeaderStore
 from dask_tiled.cataloguing.tables import read_csv
 from dask_tiled.cataloguing.walking import Stamp
 from dask_tiled.converting.convert import KINDS, ZARR
@@ -20,6 +21,7 @@ from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.files.paths import absolute
 
 Source = str | os.PathLike[str] | CatalogueRow
+ConversionKey = tuple[str, str]
 _UNFINISHED = re.compile(rf"({'|'.join(map(re.escape, (*KINDS, ZARR)))})\.part(?=[\\/]|$)")
 
 
@@ -41,6 +43,13 @@ class PlannedConversion(NamedTuple):
     """Bytes of pixels, or of the files if the pixels are unknown."""
     problem: str = ""
     """Why it cannot be opened; empty if it can."""
+    lacking: str = ""
+    """How many frames are there, if it is incomplete."""
+
+    @property
+    def key(self) -> ConversionKey:
+        """What is the same in the next plan, if the files have changed meanwhile."""
+        return self.source, self.target or self.problem
 
 
 class ConversionPlan:
@@ -62,17 +71,20 @@ class ConversionPlan:
         Whether the pictures of a dataset have one target.
     always : bool
         Whether to open files that no format recognises by their headers.
+    part : (int, int), optional
+        Number of the part to plan, and of all parts.
+    store : HeaderStore, optional
+        Headers that were read before.
 
     Attributes
     ----------
     conversions : list of PlannedConversion
-    others : int
-        Number of files that are no datasets.
+        Those of the part.
 
     Raises
     ------
     DatasetError
-        A name is invalid, a target may not be written, or there is nothing to convert.
+        A name is invalid.
     """
 
     def __init__(
@@ -86,13 +98,15 @@ class ConversionPlan:
         recursive: bool,
         together: bool,
         always: bool,
+        part: tuple[int, int] | None = None,
+        store: HeaderStore | None = None,
     ) -> None:
         given, self._chosen = _chosen(sources)
         roots = filter(os.path.isdir, given)
         self._target, self._always = target, always
         self._names = TargetNames(target, name, suffix, roots, together=together)
-        search = Discovery(given, pattern=pattern, recursive=recursive)
-        self.conversions: list[PlannedConversion] = []
+        search = Discovery(given, pattern=pattern, recursive=recursive, store=store)
+        planned: list[PlannedConversion] = []
         files, results = dict[str, str](), set[str]()
         for found in search:
             if found.path in files:  # given twice
@@ -101,22 +115,44 @@ class ConversionPlan:
                 results.add(found.path)
                 continue
             files.update(dict.fromkeys(found.files, found.path))
-            planned = [*self._of(found, together=together)]
-            if found.path in {one.target for one in planned}:
+            of_dataset = [*self._of(found, together=together)]
+            if found.path in {one.target for one in of_dataset}:
                 results.add(found.path)
             else:
-                self.conversions += planned
+                planned += of_dataset
         known = files.keys() | results
         lost = [path for path in given if path not in known and os.path.isfile(path)]
-        self.conversions += [self._of_unrecognised(path) for path in lost]
+        planned += [self._of_unrecognised(path) for path in lost]
         for path, problem in search.problems.items():
-            self.conversions.append(PlannedConversion(path, "", problem=problem))
-        self.others = search.others - len(lost)
-        if given and not self.conversions:
-            raise _nothing(given, len(results), self.others, matching=pattern is not None)
-        self.conversions = [self._with_valid_target(one) for one in self.conversions]
-        targets = [(one.target, one.source, _label(one)) for one in self.conversions if one.target]
-        check_targets(targets, files, self._names)
+            planned.append(PlannedConversion(path, "", problem=problem))
+        self._files = files
+        self._whole = [self._with_valid_target(one) for one in planned]
+        self._nothing: DatasetError | None = None
+        if given and not planned:
+            counts = len(results), search.others - len(lost)
+            self._nothing = _nothing(given, *counts, matching=pattern is not None)
+        self.conversions = self._whole if part is None else part_of(self._whole, target, *part)
+
+    def check(self, *, may_be_empty: bool = False) -> None:
+        """Raise a DatasetError if a target may not be written, or there is nothing to convert."""
+        if self._nothing is not None and not may_be_empty:
+            raise self._nothing
+        for _, error in self._conflicts():
+            raise error
+
+    def without_conflicts(self) -> list[PlannedConversion]:
+        """Return the conversions; those whose targets may not be written have a problem."""
+        problems = {one.key: str(error) for one, error in self._conflicts()}
+        return [
+            one._replace(target="", problem=problems[one.key]) if one.key in problems else one
+            for one in self.conversions
+        ]
+
+    def _conflicts(self) -> Iterator[tuple[PlannedConversion, DatasetError]]:
+        with_target = [one for one in self._whole if one.target]
+        targets = [(one.target, one.source, _label(one)) for one in with_target]
+        for number, error in target_conflicts(targets, self._files, self._names):
+            yield with_target[number], error
 
     def _is_result(self, path: str) -> bool:
         """Return whether a batch has written a dataset, or has not finished it."""
@@ -133,7 +169,8 @@ class ConversionPlan:
         problem = "" if self._always else found.problem
         if together or found.problem:
             nbytes = sum(one.nbytes for one in found.pictures) or found.stamp.nbytes
-            facts = found.files, found.stamp, nbytes, problem
+            lacking = "; ".join(one.lacking for one in found.pictures if one.lacking)
+            facts = found.files, found.stamp, nbytes, problem, lacking
             yield PlannedConversion(found.path, self._names.target(found.path), "", {}, *facts)
             return
         several, chosen = len(found.pictures) > 1, self._chosen.get(found.path)
@@ -142,7 +179,7 @@ class ConversionPlan:
                 continue
             place = self._names.target(found.path, one.name if several else None, number)
             name, nbytes = one.name if several else "", one.nbytes or found.stamp.nbytes
-            of_one = one.options, found.files, found.stamp, nbytes, one.problem
+            of_one = one.options, found.files, found.stamp, nbytes, one.problem, one.lacking
             yield PlannedConversion(found.path, place, name, *of_one)
         there = [one.options for one in found.pictures]
         for options in chosen or ():

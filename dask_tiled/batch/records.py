@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from dask_tiled.batch.fingerprints import Fingerprint
 from dask_tiled.cataloguing.walking import Stamp
 from dask_tiled.errors import DatasetError
+from dask_tiled.export.zarr.several import Earlier
 from dask_tiled.model.mark import json_value
 from dask_tiled.storing.claims import claimed
 from dask_tiled.storing.disk import writing_to
@@ -47,8 +48,9 @@ class ConversionRecord(NamedTuple):
 
     sources: list[str]
     """Path of the source, and its path from the folder of the target."""
-    files: dict[str, list[int]]
-    """Size and time of the last change of each file, by its path from the folder of the source."""
+    files: dict[str, list[int] | None]
+    """Size and time of the last change of each file, by its path from the folder of the source;
+    None where no file was, such as no header."""
     options: dict[str, Any]
     """Options of opening and converting, as JSON values."""
     replaces: Fingerprint | None = None
@@ -64,20 +66,29 @@ class ConversionRecord(NamedTuple):
     """Warnings about the source."""
     problem: str = ""
     """How the target differs from its source, if a comparison has failed."""
+    run: str = ""
+    """Name of the run of the batch that made it."""
+    is_partial: bool = False
+    """Whether the new target is a group without some of its arrays, which are added next time."""
 
     @classmethod
     def of(
-        cls, source: str, stamps: Mapping[str, Stamp], options: Mapping[str, Any], target: str
+        cls,
+        source: str,
+        stamps: Mapping[str, Stamp],
+        options: Mapping[str, Any],
+        target: str,
+        run: str = "",
     ) -> ConversionRecord:
         """Return the record of a conversion that begins now."""
         sources = [source, os.path.relpath(source, os.path.dirname(target))]
-        record = cls(sources, {}, json_value(dict(sorted(options.items()))))
+        record = cls(sources, {}, json_value(dict(sorted(options.items()))), run=run)
         return record.with_files(stamps)
 
-    def with_files(self, stamps: Mapping[str, Stamp]) -> ConversionRecord:
-        """Add files."""
+    def with_files(self, stamps: Mapping[str, Stamp | None]) -> ConversionRecord:
+        """Add files, and paths where no file is."""
         start = os.path.dirname(self.sources[0])
-        added = {os.path.relpath(path, start): [*one] for path, one in stamps.items()}
+        added = {os.path.relpath(path, start): one and [*one] for path, one in stamps.items()}
         return self._replace(files={**added, **self.files})
 
     @property
@@ -108,7 +119,7 @@ class ConversionRecord(NamedTuple):
             return FoundTarget(TAKEN, self, now, f"{problem}. Pass overwrite=True to replace it.")
         if reason := there.reason_to_replace(self):
             return FoundTarget(CHANGED, there, now, reason)
-        if not there.has_made(now):
+        if there.is_partial or not there.has_made(now):
             return FoundTarget(NEW, there, now)
         if there.made != now:
             there = there._replace(made=now, verified=False)  # it may have been changed
@@ -172,7 +183,8 @@ class ConversionRecord(NamedTuple):
         def note(new: str, path: str) -> None:
             if path == target:
                 made.append(Fingerprint.of(new))
-                self._replace(made=made[-1]).write(target)
+                is_partial = Earlier.at(new) is not None
+                self._replace(made=made[-1], is_partial=is_partial).write(target)
 
         self.write(target)
         try:
@@ -181,9 +193,11 @@ class ConversionRecord(NamedTuple):
         except BaseException as error:
             is_error, now = isinstance(error, Exception), Fingerprint.at(target)
             if now is not None and now in made:
-                if is_error:  # a group without some of its arrays, which are added next time
-                    self._replace(replaces=now).write(target)
-            elif read_record(target) in (self, *(self._replace(made=one) for one in made)):
+                if is_error:
+                    self._replace(made=now, is_partial=True).write(target)
+            elif (there := read_record(target)) and there._replace(
+                made=None, is_partial=False
+            ) == self:
                 if before is None:
                     _forget(target)
                 elif is_error or self.replaces is None:
@@ -223,11 +237,12 @@ def read_record(target: str) -> ConversionRecord | None:
 
 def _is_valid(record: ConversionRecord) -> bool:
     """Return whether the values that were read are of the types of a record."""
-    texts = record.lacking, record.problem, *record.sources, *record.doubts
+    texts = record.lacking, record.problem, record.run, *record.sources, *record.doubts
     sizes = [one.nbytes for one in (record.replaces, record.made) if one is not None]
+    flags = record.is_complete, record.verified, record.is_partial
     return (
         all(isinstance(one, str) for one in texts)
-        and all(isinstance(one, int) for one in (*sizes, record.is_complete, record.verified))
+        and all(isinstance(one, int) for one in (*sizes, *flags))
         and isinstance(record.files, dict)
         and isinstance(record.options, dict)
         and bool(record.sources)

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import os
+import time
+import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
-from dask_tiled.batch.children import Converter
-from dask_tiled.batch.one import FINISHED, WAITING, ConversionRow, ConversionTask
-from dask_tiled.batch.planning import ConversionPlan, Source, part_of
+from dask_tiled.batch.children import LocalConverters
+from dask_tiled.batch.clusters import cluster_elsewhere, on_cluster
+from dask_tiled.batch.one import (
+    FINISHED,
+    LOST,
+    STOPPED,
+    WAITING,
+    ConversionRow,
+    ConversionTask,
+    error_text,
+)
+from dask_tiled.batch.planning import ConversionKey, ConversionPlan, PlannedConversion, Source
 from dask_tiled.batch.progress import BatchProgress
 from dask_tiled.batch.records import check_folder
 from dask_tiled.batch.reports import report_writer
+from dask_tiled.batch.watching import SourceWatch
 from dask_tiled.cataloguing.rows import CatalogueRow
 from dask_tiled.converting.convert import check_options
 from dask_tiled.errors import DatasetError, check_seconds, check_whole, warn
 from dask_tiled.files.paths import absolute, is_url
+from dask_tiled.formats.registry import pickled_formats
 from dask_tiled.tiling.machine import processors
 
 GRACE = 20.0
@@ -45,6 +61,7 @@ def convert_all(
     update: bool = False,
     overwrite: bool = False,
     verify: bool = False,
+    watch: float | None = None,
     report: str | os.PathLike[str] | None = None,
     opening: Mapping[str, Any] | None = None,
     told: Told | None = None,
@@ -54,7 +71,8 @@ def convert_all(
 
     A run can be repeated: what is done is skipped, what was begun is resumed if the format is zarr,
     and targets whose sources have changed are reported. A picture that cannot be converted does not
-    affect the others.
+    affect the others. If there is a client of dask.distributed, its workers convert: whole files,
+    and the chunks of zarr files that are larger than others.
 
     Parameters
     ----------
@@ -79,7 +97,8 @@ def convert_all(
         Write all pictures of a dataset to one zarr group.
     jobs : int, optional
         Number of conversions at a time, each in its own process; by default one a processor. They
-        share the threads: each conversion has the number of processors divided by ``jobs``.
+        share the threads: each conversion has the number of processors divided by ``jobs``. On a
+        cluster, by default as many as keep the threads of all workers busy.
     part : (int, int), optional
         Convert a part of the pictures, such as (3, 16): the third of 16. A hash of the path of
         each result below ``target`` selects its part, on all machines, also while files are added.
@@ -94,6 +113,10 @@ def convert_all(
     verify : bool
         Compare each result with its source, bit by bit, unless it was compared before and its files
         were not touched since.
+    watch : float, optional
+        Go on, and convert new datasets below the given folders. Each is converted when no frames
+        are lacking, and it has not changed for this number of seconds; so is one that changes
+        again. Ends by the deadline, or an interruption. Needs ``watchfiles``.
     report : path-like, optional
         Write the outcomes to a ``.csv`` or ``.json`` file, before the first conversion, at the end
         and after interruptions. With ``part``, the name of the file has it, too:
@@ -113,15 +136,18 @@ def convert_all(
         ``target``, ``state``, ``nbytes``, ``stored``, ``seconds``, ``verified``, ``lacking``,
         ``doubts`` and ``problem``. ``state`` is "done", "done already", "changed", "failed",
         "doubtful" (``opening={"doubts": "raise"}``), "stopped" or "not begun".
+        With ``watch``, datasets that are not complete are "not begun".
 
     Raises
     ------
     DatasetError
         There is no dataset, two sources have the same target, a target is within another dataset,
-        an option is invalid, or the report cannot be written.
-        Nothing was converted.
+        an option is invalid, the report cannot be written, a folder cannot be watched, or no
+        worker of a cluster sees the files. Nothing was converted.
     FileNotFoundError
         A given path does not exist.
+    ImportError
+        ``watchfiles`` is not installed.
 
     Examples
     --------
@@ -147,10 +173,12 @@ def convert_all(
     wrong = next((one for one in NOT_IN_BATCHES if options.get(one)), None)
     if wrong:
         raise DatasetError(f"{wrong}= applies to one array", found="many files")
-    jobs = processors() if jobs is None else check_whole("jobs", jobs, least=1)
+    jobs = None if jobs is None else check_whole("jobs", jobs, least=1)
     end = None if deadline is None else begun + check_seconds("deadline", deadline)
-    opened = {**(opening or {})}
-    plan = ConversionPlan(
+    quiet = None if watch is None else check_seconds("watch", watch)
+    opened, run = {**(opening or {})}, uuid.uuid4().hex
+    plan = partial(
+        ConversionPlan,
         given,
         folder,
         suffix=suffix,
@@ -159,114 +187,183 @@ def convert_all(
         recursive=recursive,
         together=together,
         always=bool(opened.keys() - {"doubts"}),
+        part=part,
     )
-    check_options(f"all{suffix}", options)
     write_report = report_writer(report, part)
-    planned = plan.conversions if part is None else part_of(plan.conversions, folder, *part)
-    how = opened, options, together, update, overwrite, verify
-    run = BatchRun([ConversionTask(one, *how) for one in planned], jobs, end)
-    write_report(run.rows)
-    try:
-        for row in run:
-            if told is not None:
-                told(row, run.progress)
-    finally:
-        for row in run.stop():
-            if told is not None:
-                told(row, run.progress)
+    how = opened, options, together, update, overwrite, verify, run, pickled_formats()
+    batch = BatchRun(end, lambda planned: ConversionTask(planned, *how))
+    with ExitStack() as stack:
+        if quiet is not None:
+            batch.source = stack.enter_context(SourceWatch(given, folder, plan, quiet, opened))
+        first = plan() if batch.source is None else batch.source.plan()
+        first.check(may_be_empty=quiet is not None)
+        check_options(f"all{suffix}", options)
+        batch.add(first.conversions if quiet is None else ())
+        write_report(batch.rows)
+        most = len(first.conversions) if quiet is None else None
+        paths = [one.files[0] for one in first.conversions if one.files]
+        converters = stack.enter_context(_converters(run, jobs, most, paths, folder, end))
         try:
-            write_report(run.rows)
-        except DatasetError as error:  # the outcomes are worth more than the report
-            warn(f"the report is not complete: {error}")
-    return run.rows
+            for row in batch.run(converters):
+                if told is not None:
+                    told(row, batch.progress)
+                if row is None and batch.is_idle:
+                    write_report(batch.rows)
+        finally:
+            for row in batch.stop(converters):
+                if told is not None:
+                    told(row, batch.progress)
+            try:
+                write_report(batch.rows)
+            except DatasetError as error:  # the outcomes are worth more than the report
+                warn(f"the report is not complete: {error}")
+    return batch.rows
+
+
+class Converters(Protocol):
+    """What converts the pictures of a batch, several at a time."""
+
+    @property
+    def jobs(self) -> int:
+        """Number of conversions at a time; 0 if there can be no other ones."""
+
+    def submit(self, task: ConversionTask, left: int) -> Future[ConversionRow]:
+        """Begin a conversion; ``left`` is the number of bytes of those that have not ended."""
+
+    def stop(self) -> None:
+        """Interrupt all conversions; what they have written is kept, if it can be resumed."""
+
+    def end(self) -> None:
+        """End all processes, also of conversions that have not stopped."""
+
+
+@contextmanager
+def _converters(
+    run: str,
+    jobs: int | None,
+    most: int | None,
+    paths: Sequence[str],
+    folder: str,
+    end: float | None,
+) -> Iterator[Converters]:
+    """Yield the processes of this machine, or the cluster of dask's client."""
+    client = cluster_elsewhere()
+    if client is None:
+        jobs = jobs or processors()
+        yield LocalConverters(run, max(1, jobs if most is None else min(jobs, most)))
+        return
+    with on_cluster(run, client, jobs, paths, folder, end) as converters:
+        yield converters
 
 
 class BatchRun:
-    """Conversions in child processes; iterating yields their outcomes, and None once a second.
+    """The conversions of a batch, and their outcomes.
 
     Parameters
     ----------
-    tasks : sequence of ConversionTask
-    jobs : int
-        Number of processes.
     end : float or None
-        Time by the monotonic clock at which iterating ends.
+        Time by the monotonic clock at which no other conversion begins, and all are stopped.
+    task_of : callable
+        Returns a planned conversion with the options of the batch.
+
+    Attributes
+    ----------
+    source : SourceWatch or None
+        Where conversions are added from, without end.
     """
 
-    def __init__(self, tasks: Sequence[ConversionTask], jobs: int, end: float | None) -> None:
-        self._tasks, self._begun, self._end = [*tasks], monotonic(), end
-        self._jobs = max(1, min(jobs, len(tasks)))
-        self._rows = dict[int, ConversionRow]()
-        self._waiting = deque(range(len(tasks)))
-        self._busy: dict[Any, tuple[int, Converter]] = {}
-        self._idle: list[Converter] = []
+    def __init__(
+        self, end: float | None, task_of: Callable[[PlannedConversion], ConversionTask]
+    ) -> None:
+        self._begun, self._end, self._task_of = monotonic(), end, task_of
+        self.source: SourceWatch | None = None
+        self._planned = dict[ConversionKey, PlannedConversion]()
+        self._rows = dict[ConversionKey, ConversionRow]()
+        self._waiting = deque[ConversionKey]()
+        self._busy = dict[Future[ConversionRow], ConversionKey]()
+        self._total = self._ended = self._worked = 0
+
+    def add(self, planned: Iterable[PlannedConversion]) -> None:
+        """Add conversions, also of pictures that were converted before and have changed."""
+        for one in planned:
+            key = one.key
+            before = self._planned.pop(key, None)
+            if before is not None:
+                self._total -= before.nbytes
+                if key in self._rows:
+                    self._ended -= self._rows.pop(key).nbytes
+            self._planned[key] = one
+            self._total += one.nbytes
+            if key not in self._waiting:
+                self._waiting.append(key)
 
     @property
     def rows(self) -> list[ConversionRow]:
-        """The outcomes, of all tasks in order."""
-        none = (ConversionRow.of(task.planned, WAITING) for task in self._tasks)
-        return [self._rows.get(k, row) for k, row in enumerate(none)]
+        """The outcomes of all conversions, in the order in which they were added."""
+        rows = [
+            self._rows.get(key) or ConversionRow.of(one, WAITING)
+            for key, one in self._planned.items()
+        ]
+        later = () if self.source is None else self.source.incomplete
+        return rows + [
+            ConversionRow.of(one, WAITING)._replace(lacking=one.lacking) for one in later
+        ]
 
     @property
     def progress(self) -> BatchProgress:
         """How far the conversions are."""
-        ended = [row for row in self._rows.values() if row.state != WAITING]
-        nbytes = sum(row.nbytes for row in ended)
-        total = sum(task.planned.nbytes for task in self._tasks)
-        worked = sum(row.nbytes for row in ended if row.state == FINISHED)
-        counts = len(ended), len(self._tasks), nbytes, total, worked
+        counts = len(self._rows), len(self._planned), self._ended, self._total, self._worked
         return BatchProgress(*counts, monotonic() - self._begun)
 
-    def __iter__(self) -> Iterator[ConversionRow | None]:
-        """Convert."""
-        from multiprocessing.connection import wait
+    @property
+    def is_idle(self) -> bool:
+        """Whether all conversions have ended."""
+        return not (self._waiting or self._busy)
 
-        while self._waiting or self._busy:
-            now = monotonic()
-            if self._end is not None and now >= self._end:
+    def run(self, converters: Converters) -> Iterator[ConversionRow | None]:
+        """Convert; yield the outcomes, and None once a second."""
+        while self.source is not None or not self.is_idle:
+            now, jobs = monotonic(), converters.jobs
+            if not jobs or (self._end is not None and now >= self._end):
                 return
-            while self._waiting and len(self._busy) < self._jobs:
-                self._begin(self._waiting.popleft())
+            if self.source is not None:
+                self.add(self.source.new())
+            while self._waiting and len(self._busy) < jobs:
+                key = self._waiting.popleft()
+                if key in self._busy.values():  # changed while it is converted
+                    self._waiting.append(key)
+                    break
+                task = self._task_of(self._planned[key])
+                self._busy[converters.submit(task, self._total - self._ended)] = key
             left = TICK if self._end is None else max(0.0, min(TICK, self._end - now))
-            ready = wait([*self._busy], left)
-            for connection in ready:
-                yield self._finished(connection)
-            if not ready:
+            if not self._busy:
+                time.sleep(left)
+            ended = wait(self._busy, left, FIRST_COMPLETED).done
+            yield from map(self._outcome, ended)
+            if not ended:
                 yield None
 
-    def _begin(self, number: int) -> None:
-        one = self._idle.pop() if self._idle else Converter(max(1, processors() // self._jobs))
-        self._busy[one.connection] = number, one
-        one.begin(self._tasks[number])
-
-    def _finished(self, connection: Any) -> ConversionRow:
-        number, one = self._busy.pop(connection)
-        row = self._rows[number] = one.row()
-        if one.is_alive:
-            self._idle.append(one)
-        else:
-            one.end()
+    def _outcome(self, future: Future[ConversionRow]) -> ConversionRow:
+        key = self._busy.pop(future)
+        try:
+            row = future.result()
+        except CancelledError:
+            row = ConversionRow.of(self._planned[key], STOPPED)
+        except Exception as error:  # noqa: BLE001 - of dask: its workers were lost, or cannot run it
+            row = ConversionRow.of(self._planned[key], LOST, error_text(error))
+        self._rows[key] = row
+        self._ended += row.nbytes
+        self._worked += row.nbytes if row.state == FINISHED else 0
         return row
 
-    def stop(self) -> list[ConversionRow]:
-        """Stop all conversions, end the processes, and return the outcomes of those that ran."""
-        from multiprocessing.connection import wait
-
-        found = []
+    def stop(self, converters: Converters) -> Iterator[ConversionRow]:
+        """Stop all conversions, end the processes, and yield the outcomes of those that ran."""
         try:
-            for _, one in self._busy.values():
-                one.stop()
-            end = monotonic() + GRACE
-            while self._busy and (left := end - monotonic()) > 0:
-                found += [self._finished(connection) for connection in wait([*self._busy], left)]
+            converters.stop()
+            ended = wait(self._busy, GRACE).done
         finally:
-            for number, one in self._busy.values():
-                row = one.end()
-                if row is not None:
-                    self._rows[number] = row
-                    found.append(row)
-            for one in self._idle:
-                one.end()
-            self._busy.clear()
-            self._idle.clear()
-        return found
+            converters.end()
+        yield from map(self._outcome, ended)
+        for future in self._busy:
+            future.cancel()
+        yield from map(self._outcome, [*self._busy])

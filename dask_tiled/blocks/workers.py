@@ -143,7 +143,7 @@ def ask(client: Any, question: WorkerQuestion, known: Collection[str] = ()) -> C
     """
     workers = client.scheduler_info(n_workers=-1)["workers"]
     addresses = [address for address in workers if address not in known]
-    found = client.sync(_answers, client, addresses, report, question)
+    found = client.sync(answers, client, addresses, report, question)
     scheduler = client.sync(_answer, client.run_on_scheduler, versions)[0]
     unclear = isinstance(scheduler, Exception) or any(isinstance(x, Exception) for x, _ in found)
     told = client.sync(_answer, client.get_versions, packages=["dask_tiled"])[0] if unclear else {}
@@ -170,7 +170,7 @@ def _version_in(told: Any) -> str:
     return str(told["packages"].get("dask_tiled") or "missing") if told else ""
 
 
-async def _answers(client: Any, workers: Sequence[str], *call: Any) -> list[tuple[Any, float]]:
+async def answers(client: Any, workers: Sequence[str], *call: Any) -> list[tuple[Any, float]]:
     """Call a function on workers at once; return each result or error, and the clock's lead."""
     some = (_answer(client.run, *call, workers=[one], on_error="return") for one in workers)
     return [
@@ -300,7 +300,7 @@ class _Granted(threading.Thread):
 
     def _set(self, workers: Sequence[str], amount: float) -> None:
         call = _set_resource, self._resource, amount
-        self._client.sync(_answers, self._client, workers, *call)
+        self._client.sync(answers, self._client, workers, *call)
 
     def run(self) -> None:
         """Look for new workers until the end."""

@@ -17,7 +17,7 @@ from dask_tiled.cataloguing.readers import HeaderReaders
 from dask_tiled.cataloguing.store import HeaderStore
 from dask_tiled.cataloguing.walking import FolderFiles, FolderWalk, Stamp
 from dask_tiled.errors import DatasetError
-from dask_tiled.formats.registry import any_registered
+from dask_tiled.formats.registry import pickled_formats
 from dask_tiled.formats.tools.files import NUMBERED, natural_key
 from dask_tiled.tiling.machine import processors
 
@@ -105,7 +105,7 @@ class Discovery:
         count = min(processors(), MOST_READERS)
         waiting = deque[_Pending]()
         with (
-            HeaderReaders(self._seconds, prepared) as readers,
+            HeaderReaders(self._seconds, partial(prepared, pickled_formats())) as readers,
             ThreadPoolExecutor(count) as threads,
         ):
             try:
@@ -202,10 +202,7 @@ class _Pending:
 
 def _header_of(readers: HeaderReaders, path: str) -> FileHeader:
     try:
-        found = readers.read(read_header, path, alone=partial(read_header, alone=True))
-        if found.format or not any_registered():
-            return found
-        return read_header(path, alone=True)
+        return readers.read(read_header, path, alone=partial(read_header, alone=True))
     except (EndedError, DatasetError) as error:
         return FileHeader(path, problem=f"it cannot be read: {error}", is_lasting=False)
 

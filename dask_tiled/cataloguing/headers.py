@@ -19,7 +19,7 @@ from dask_tiled.errors import (
     unwarned,
 )
 from dask_tiled.files.paths import is_url, noting_looked
-from dask_tiled.formats.registry import formats, recognised_by
+from dask_tiled.formats.registry import add_formats, formats, recognised_by
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import as_json
@@ -90,9 +90,13 @@ def stem(path: str) -> str:
     return os.path.basename(path).partition(".")[0]
 
 
-def prepared() -> int:
-    """Import all formats in a child process, without warnings of libraries; return their number."""
+def prepared(registered: bytes) -> int:
+    """Import all formats in a child process, and add those of its parent; return their number.
+
+    Warnings of libraries are ignored there.
+    """
     warnings.simplefilter("ignore")
+    add_formats(registered)
     return len(formats())
 
 

@@ -16,6 +16,7 @@ from dask_tiled.cataloguing.store import HeaderStore
 from dask_tiled.cataloguing.thumbnails import read_thumbnail
 from dask_tiled.cataloguing.walking import Stamp
 from dask_tiled.errors import CorruptFileError, TruncatedFileError
+from dask_tiled.formats.registry import add_formats, pickled_formats
 from dask_tiled.tiling.machine import processors
 
 SECONDS = 60.0
@@ -39,7 +40,8 @@ def with_thumbnails(
             store.keep_thumbnail(row.path, row.options, _stamp_of(row), png)
         return replace(row, thumbnail=png, problem=row.problem or problem)
 
-    with HeaderReaders(SECONDS, _nothing) as readers, ThreadPoolExecutor(count) as threads:
+    prepare = partial(add_formats, pickled_formats())
+    with HeaderReaders(SECONDS, prepare) as readers, ThreadPoolExecutor(count) as threads:
         try:
             for row in rows:
                 known = (
@@ -57,10 +59,6 @@ def with_thumbnails(
                 yield finished()
         finally:
             threads.shutdown(cancel_futures=True)
-
-
-def _nothing() -> None:
-    """Prepare nothing."""
 
 
 def _stamp_of(row: CatalogueRow) -> Stamp:

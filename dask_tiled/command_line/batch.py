@@ -7,7 +7,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,10 @@ def convert_batch(
     progress: bool | None,
     pattern: Sequence[str],
     opening: dict[str, Any],
+    scheduler: str | None,
+    cluster: tuple[str, int] | None,
+    watch: bool,
+    quiet: float,
     **given: Any,
 ) -> None:
     """Convert sources to a folder; end with the exit code of the batch."""
@@ -55,13 +59,14 @@ def convert_batch(
 
     printer = _Printer(target, show=progress)
     try:
-        with _terminable():
+        with _terminable(), _on(scheduler, cluster):
             rows = convert_all(
                 _expanded(sources),
                 target,
                 pattern=pattern or None,
                 opening=opening,
                 told=printer.told,
+                watch=quiet if watch else None,
                 **given,
             )
     except KeyboardInterrupt as error:
@@ -143,6 +148,19 @@ class _Printer:
         """Remove the bar."""
         if self._bar is not None:
             self._bar.close()
+
+
+@contextmanager
+def _on(scheduler: str | None, jobs: tuple[str, int] | None) -> Iterator[None]:
+    """Compute on a cluster in this context: that of an address, or jobs of a batch system."""
+    if scheduler is None and jobs is None:
+        yield
+        return
+    from dask_tiled.command_line.cluster import client_of, job_cluster
+
+    place = nullcontext(scheduler) if jobs is None else job_cluster(*jobs)
+    with place as cluster, client_of(cluster):
+        yield
 
 
 @contextmanager

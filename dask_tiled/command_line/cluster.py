@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dask_tiled.command_line.opening import described
@@ -55,21 +56,12 @@ def show_cluster(
     DatasetError
         No scheduler answers, or the files cannot be opened.
     """
-    from distributed import Client
-
     from dask_tiled.blocks.workers import PACKAGE, ask, question_of
-    from dask_tiled.errors import DatasetError
 
     read = [described(files, dict(options))[0]] if files else []
     question = question_of(read, folder=target)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # dask's own, of versions
-        try:
-            client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise DatasetError("no scheduler answers", path=address, found=str(error)) from error
-        with client:
-            found = ask(client, question)
+    with client_of(address) as client:
+        found = ask(client, question)
     differences = [_differences(one, question) for one in found.workers]
     scheduler = {"address": address, PACKAGE: found.scheduler, "workers": len(found.workers)}
     if as_json:
@@ -93,6 +85,69 @@ def show_cluster(
         columns(dict.fromkeys(HEADS), rows),
         *([section("Differences", details)] if details else []),
     )
+
+
+@contextmanager
+def client_of(place: Any) -> Iterator[Any]:
+    """Yield dask's client of a scheduler's address, or of a cluster; it is the default meanwhile.
+
+    Raise a DatasetError if no scheduler answers.
+    """
+    from distributed import Client
+
+    from dask_tiled.errors import DatasetError
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="distributed")  # of versions
+        try:
+            client = Client(place, timeout=CONNECT_SECONDS)
+        except (OSError, ValueError) as error:
+            path = place if isinstance(place, str) else None
+            raise DatasetError("no scheduler answers", path=path, found=str(error)) from error
+        with client:
+            yield client
+
+
+@contextmanager
+def job_cluster(kind: str, count: int) -> Iterator[Any]:
+    """Yield a cluster of dask-jobqueue, configured as its documentation says.
+
+    Parameters
+    ----------
+    kind : str
+        Batch system, such as "slurm".
+    count : int
+        Number of jobs.
+
+    Raises
+    ------
+    DatasetError
+        dask-jobqueue is not installed, does not support the batch system, or is not configured.
+    """
+    from dask_tiled.errors import DatasetError
+
+    try:
+        import dask_jobqueue
+    except ImportError as error:
+        hint = "Run: pip install dask-jobqueue"
+        raise DatasetError("--cluster needs dask-jobqueue", found="none", hint=hint) from error
+    suffix = "Cluster"
+    classes = {
+        name.removesuffix(suffix).lower(): getattr(dask_jobqueue, name)
+        for name in dir(dask_jobqueue)
+        if name.endswith(suffix) and name not in {"JobQueueCluster", suffix}
+    }
+    if kind not in classes:
+        expected = f"one of {', '.join(classes)}"
+        raise DatasetError("unknown batch system", expected=expected, found=kind)
+    try:
+        cluster = classes[kind]()
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        hint = f"Set cores, memory and more of jobqueue.{kind} in ~/.config/dask/jobqueue.yaml."
+        raise DatasetError("no cluster can be made", found=str(error), hint=hint) from error
+    with cluster:
+        cluster.scale(jobs=count)
+        yield cluster
 
 
 def _values(worker: Worker) -> dict[str, Any]:

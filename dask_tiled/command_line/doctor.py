@@ -31,6 +31,7 @@ USES = {
     "remote": "https:// and s3:// URLs",
     "tiff": "TIFF, OME-TIFF",
     "virtualizarr": "files in VirtualiZarr",
+    "watch": "folders that are watched",
     "xarray": "xarray",
 }
 FEW_FILES = 1024

@@ -6,6 +6,7 @@ import click
 
 from dask_tiled.command_line.values import (
     CHUNKS,
+    CLUSTER,
     COMPRESSOR,
     DISK,
     DURATION,
@@ -118,13 +119,34 @@ BATCH = (
         ["--jobs", "-j"],
         type=click.IntRange(1),
         show_default="processors",
-        help="Conversions at a time, which share the processors.",
+        help="Conversions at a time, which share the processors; on a cluster by its threads.",
     ),
     click.Option(
         ["--part"],
         type=PART,
         metavar="N/COUNT",
         help="Convert a part of the files, such as 3/16: for an array of batch jobs.",
+    ),
+    click.Option(
+        ["--scheduler"],
+        metavar="ADDRESS",
+        help="Convert on the workers of a dask cluster, such as tcp://host:8786.",
+    ),
+    click.Option(
+        ["--cluster"],
+        type=CLUSTER,
+        metavar="KIND[:COUNT]",
+        help="Convert in jobs of a batch system, such as slurm:8, by dask-jobqueue.",
+    ),
+    click.Option(
+        ["--watch"], is_flag=True, help="Go on, and convert new datasets when they are complete."
+    ),
+    click.Option(
+        ["--quiet"],
+        type=DURATION,
+        default=10.0,
+        show_default="10s",
+        help="With --watch: time without changes before a dataset is converted.",
     ),
     click.Option(
         ["--deadline"], type=DURATION, help="Stop after a time such as 3h55m, to be resumed."

@@ -125,6 +125,14 @@ def read_part(text: str) -> tuple[int, int]:
     return int(number), int(count)
 
 
+def read_cluster(text: str) -> tuple[str, int]:
+    """Parse the kind of a cluster and its number of jobs: ``slurm`` or ``slurm:8``."""
+    kind, colon, count = text.partition(":")
+    if not kind.isalpha() or (colon and int(count) < 1):
+        raise ValueError(text)
+    return kind.lower(), int(count) if colon else 1
+
+
 SIZES = Typed("sizes", read_sizes, "64,64")
 SCAN = Typed("sizes", read_scan, "64,64 or auto")
 VALUE = Typed("value", read_value, "0")
@@ -135,6 +143,7 @@ TILING = Typed("request", read_tiling, "frame, or tile,depth=16,nbytes=1048576")
 COMPRESSOR = Typed("codec", read_compressor, "auto, none, zstd:5, or a codec as JSON")
 LEVELS = Typed("levels", read_levels, "auto or 3")
 DURATION = Typed("duration", read_duration, "3h55m, 90s or 1.5h")
+CLUSTER = Typed("kind:count", read_cluster, "slurm:8")
 PART = Typed("part", read_part, "3/16")
 PATH = click.Path(readable=False)
 """A path that is not checked before it is opened: errors are those of the system."""

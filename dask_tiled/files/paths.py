@@ -74,7 +74,10 @@ def is_link(path: str) -> bool:
 def is_file(path: str) -> bool:
     """Return whether a file exists. A file that a server refuses counts as absent."""
     if not is_url(path):
-        return os.path.isfile(path)
+        is_there, looked = os.path.isfile(path), _looked.get()
+        if not is_there and looked is not None:
+            looked.add(absolute(path))
+        return is_there
     try:
         session().look(path)
     except OSError:
@@ -294,7 +297,7 @@ _looked: ContextVar[set[str] | None] = ContextVar("looked", default=None)
 
 @contextmanager
 def noting_looked() -> Iterator[set[str]]:
-    """Yield a set that collects the paths of the local files that are looked at in this context."""
+    """Yield a set of the paths of local files that are looked at, or for, in this context."""
     found = set[str]()
     token = _looked.set(found)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -151,9 +152,27 @@ def register_format(format: Format) -> None:
     _registered[_checked(format).name] = format
 
 
-def any_registered() -> bool:
-    """Return whether this process has formats that its child processes lack."""
-    return bool(_registered)
+def pickled_formats() -> bytes:
+    """Return the registered formats for :func:`add_formats` of child processes; empty without any.
+
+    Raise a DatasetError if they cannot be pickled.
+    """
+    if not _registered:
+        return b""
+    import cloudpickle  # functions of scripts and notebooks
+
+    try:
+        return cloudpickle.dumps([*_registered.values()])
+    except Exception as error:
+        problem = "registered formats cannot be sent to child processes"
+        hint = "Define them in a module, by functions without open files."
+        raise DatasetError(problem, found=exception_text(error), hint=hint) from error
+
+
+def add_formats(pickled: bytes) -> None:
+    """Register the formats of another process."""
+    for format in pickle.loads(pickled) if pickled else ():  # noqa: S301 - from the parent process
+        register_format(format)
 
 
 class Formats(dict[str, Format]):

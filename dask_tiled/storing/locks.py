@@ -15,11 +15,15 @@ from dask_tiled.system.locks import is_locked, open_locked
 _held: set[int] = set()
 
 
+class LockedError(DatasetError):
+    """Another process or thread holds the lock."""
+
+
 @contextmanager
 def locked(path: str, make: Callable[[], None]) -> Iterator[int]:
     """Make a folder by ``make``, lock it, and yield its descriptor.
 
-    Raise a DatasetError if another process or thread holds the lock.
+    Raise a LockedError if another process or thread holds the lock.
     """
     while True:
         make()
@@ -30,7 +34,7 @@ def locked(path: str, make: Callable[[], None]) -> Iterator[int]:
         except BlockingIOError:
             problem = "another export or computation is writing to this path"
             hint = "Wait until it is finished."
-            raise DatasetError(problem, path=path, hint=hint) from None
+            raise LockedError(problem, path=path, hint=hint) from None
         _held.add(descriptor)
         try:
             # The previous holder may have moved or removed the path meanwhile.

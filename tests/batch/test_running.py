@@ -10,9 +10,10 @@ import sys
 import textwrap
 import threading
 import time
+from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from itertools import count
-from multiprocessing import Pipe
 from pathlib import Path
 
 import numpy as np
@@ -33,31 +34,33 @@ from dask_tiled.batch.records import read_record
 from dask_tiled.cataloguing import readers
 from dask_tiled.command_line import values
 from dask_tiled.command_line.app import app
+from dask_tiled.formats.registry import _registered
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_mib_series
 
 FRAMES = counting_frames((6, 4, 16), "u2", bits=12)
 
 
 class Here:
-    """A converter in this process."""
+    """Conversions in this process, one at a time."""
 
-    def __init__(self, _):
-        self.connection, self._answers = Pipe()
-        self.is_alive = True
-        self.task = None
+    jobs = 1
 
-    def begin(self, task):
-        self._answers.send(one.convert_one(task))
+    def __init__(self, *_):
+        pass
 
-    def row(self):
-        return self.connection.recv()
+    def submit(self, task, _):
+        future = Future()
+        try:
+            future.set_result(one.convert_one(task))
+        except BaseException as error:  # noqa: BLE001 - raised where the result is wanted
+            future.set_exception(error)
+        return future
 
     def stop(self):
         pass
 
     def end(self):
-        self.connection.close()
-        self._answers.close()
+        pass
 
 
 @pytest.fixture
@@ -70,7 +73,7 @@ def here(monkeypatch, tmp_path):
             return read(path)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(running, "Converter", Here)
+    monkeypatch.setattr(running, "LocalConverters", Here)
     monkeypatch.setattr(readers.HeaderReaders, "read", read_here)
 
 
@@ -182,9 +185,14 @@ def test_changed_headers_of_a_given_file_are_noticed():
     for source in ("in", "in/a.mib"):
         (row,) = dask_tiled.convert_all(source, "out")
         assert (row.state, row.problem) == ("changed", "changed since: a.hdr")
-    os.remove("in/a.hdr")
+    os.rename("in/a.hdr", "a.hdr")
     (row,) = dask_tiled.convert_all("in/a.mib", "out")
     assert (row.state, row.problem) == ("changed", "changed since: a.hdr")
+    assert states("in/a.mib", "out", update=True) == {"a.zarr": "done"}
+    os.rename("a.hdr", "in/a.hdr")
+    for source in ("in", "in/a.mib"):
+        (row,) = dask_tiled.convert_all(source, "out")
+        assert (row.state, row.problem) == ("changed", "changed since: a.hdr")
 
 
 @pytest.mark.usefixtures("here")
@@ -577,6 +585,34 @@ def test_groups_that_lack_an_array_are_not_done(monkeypatch):
 
 
 @pytest.mark.usefixtures("here")
+def test_killed_after_the_move_of_a_group_that_lacks_an_array(monkeypatch):
+    """The next run adds the array, although the error could not be noted."""
+    Path("in").mkdir()
+    pictures = {"map": np.ones((4, 6), "float32")}
+    write_dm("in/two.dm4", np.ones((8, 8), "uint16"), name="survey", more=pictures)
+    opened = one.open_datasets
+
+    def convert(*args, **options):
+        with pytest.raises(DatasetError):
+            dask_tiled.convert(*args, **options)
+        shutil.copytree("out/.dask-tiled", "kept")
+        sys.exit()
+
+    with monkeypatch.context() as patch:
+        lacking = {"map": Path("nowhere.npy")}
+        patch.setattr(one, "open_datasets", lambda path: {**opened(path), **lacking})
+        patch.setattr(one, "description_of", lambda _: None)
+        patch.setattr(one, "convert", convert)
+        with pytest.raises(SystemExit):
+            dask_tiled.convert_all("in", "out", together=True)
+    shutil.rmtree("out/.dask-tiled", ignore_errors=True)
+    os.rename("kept", "out/.dask-tiled")
+    assert "lack" in dask_tiled.describe("out/two.zarr").doubts[0].text
+    assert states("in", "out", together=True) == {"two.zarr": "done"}
+    assert {*dask_tiled.open_datasets("out/two.zarr")} == {"survey", "map"}
+
+
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("target", ["out/a.zarr", "out/a.npy"])
 def test_refused_conversions_leave_no_record(target):
     """Else a batch would take the target for one that it may replace."""
@@ -890,3 +926,55 @@ def test_a_process_that_ends_is_one_failure(tmp_path, monkeypatch):
     rows = dask_tiled.convert_all(tmp_path, tmp_path / "out", jobs=1)
     assert [row.state for row in rows] == ["done", "failed", "done"]
     assert rows[1].problem == "the process ended with signal 9"
+
+
+@pytest.mark.slow
+def test_formats_of_this_process(tmp_path):
+    """The processes that list and convert get them."""
+    from dask_tiled.formats import tools
+
+    def describe(paths):
+        file = tools.File.only(paths, "mine")
+        layout = tools.lay_out([file], tools.Record((2, 2), tools.plain(np.dtype("u1"))), 4)
+        return tools.Description.of("mine", layout, {})
+
+    def sniff(_, head):
+        return None if head.startswith(b"MINE") else "does not begin with MINE"
+
+    (tmp_path / "a.mine").write_bytes(b"MINE" * 4)
+    mine = dask_tiled.Format("mine", (".mine",), "2 x 2", "one axis", sniff, describe)
+    dask_tiled.register_format(mine)
+    try:
+        (row,) = dask_tiled.convert_all(tmp_path, tmp_path / "out", jobs=1)
+        assert (row.state, row.problem) == ("done", "")
+        lock = threading.Lock()
+        dask_tiled.register_format(replace(mine, describe=lambda paths: lock and describe(paths)))
+        with pytest.raises(DatasetError, match="registered formats cannot be sent"):
+            dask_tiled.convert_all(tmp_path, tmp_path / "out", jobs=1)
+    finally:
+        del _registered["mine"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits of POSIX")
+@pytest.mark.parametrize("suffix", [".zarr", ".npy"])
+def test_a_disk_that_refuses_bytes(tmp_path, suffix):
+    """A row for each target without room, which is made by the next run; the others are done."""
+    import resource
+
+    noise = np.random.default_rng(0).integers(0, 1 << 16, (64, 128, 128), "u2")
+    for name, frames in (("a", FRAMES), ("b", noise), ("c", FRAMES)):
+        np.save(tmp_path / f"{name}.npy", frames)
+    out = tmp_path / "out"
+    words = [sys.executable, "-m", "dask_tiled", "convert", str(tmp_path), f"{out}/", "--jobs=1"]
+    words += [f"--to={suffix}", f"--report={tmp_path}/r.json"]
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+    full = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)  # noqa: PLW1509
+    assert full.returncode == 4, full.stderr
+    told = json.loads((tmp_path / "r.json").read_text())["conversions"]
+    assert [row["state"] for row in told] == ["done", "failed", "done"]
+    assert "cannot be written; found File too large" in told[1]["problem"]
+    assert sorted(path.name for path in out.glob("[!.]*")) == [f"a{suffix}", f"c{suffix}"]
+    again = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert again.stdout.endswith("2 done already, 1 done\n")
+    np.testing.assert_array_equal(dask_tiled.open_dataset(out / f"b{suffix}"), noise)

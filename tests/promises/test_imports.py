@@ -134,7 +134,8 @@ OF_DASK = {
 SEAM = "dask_tiled.graphs"
 PRIVATE_OF_DASK = {name for names in NAMES.values() for name in names}
 # Libraries whose objects users pass, or that call the package.
-BROUGHT = {"IPython", "icechunk", "pint"}  # kernels bring IPython, napari brings pint
+# Kernels bring IPython, napari brings pint, users of a batch system bring dask-jobqueue.
+BROUGHT = {"IPython", "dask_jobqueue", "icechunk", "pint"}
 # Private modules of other packages, and what each module of this package imports from them.
 PRIVATE = ("llvmlite", "numba.core", "numpy._core", "numpy.core", "xarray.core", "zarr.core")
 FROM_PRIVATE = {
