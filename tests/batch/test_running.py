@@ -969,7 +969,7 @@ def test_a_disk_that_refuses_bytes(tmp_path, suffix):
     words = [sys.executable, "-m", "dask_tiled", "convert", str(tmp_path), f"{out}/", "--jobs=1"]
     words += [f"--to={suffix}", f"--report={tmp_path}/r.json"]
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-    full = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)  # noqa: PLW1509
+    full = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
     assert full.returncode == 4, full.stderr
     told = json.loads((tmp_path / "r.json").read_text())["conversions"]
     assert [row["state"] for row in told] == ["done", "failed", "done"]
