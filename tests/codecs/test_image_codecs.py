@@ -1,5 +1,6 @@
 """Image codecs: the names and parameters of imagecodecs, and rows of packed pixels."""
 
+import gzip
 import inspect
 
 import imagecodecs.numcodecs
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from dask_tiled.codecs.byte_codecs import BYTE_CODECS
+from dask_tiled.codecs.hdf5_filters import SZIP_OPTIONS
 from dask_tiled.codecs.image_codecs import IMAGE_CODECS, PREDICTORS, PREFIX, ROWS, unpredicted
 from dask_tiled.codecs.pipeline import Pipeline
 from dask_tiled.formats.tiff.storage import BYTE_CODECS as OF_TIFF
@@ -33,11 +35,21 @@ def test_names_and_parameters_are_those_of_imagecodecs():
     assert {*OURS} <= {*OTHERS}
     for name in OURS:
         assert SAID.get(name, set()) <= OTHERS[name], name
+    assert {*SZIP_OPTIONS} <= OTHERS["imagecodecs_szip"]
 
 
 def test_bytes_of_boolean_pixels_are_0_or_1():
     pipeline = Pipeline([{"name": "bytes"}], (3,), np.dtype("?"))
     assert pipeline.decode(np.array([0, 1, 255], "u1")).view("u1").tolist() == [0, 1, 1]
+
+
+def test_chunks_are_decoded_into_given_memory():
+    codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "gzip"}]
+    pixels = counting_frames((4, 5), "<u2")
+    data, out = gzip.compress(pixels.tobytes()), np.empty(pixels.nbytes, "u1")
+    found = Pipeline(codecs, (4, 5), pixels.dtype).decode(np.frombuffer(data, "u1"), out=out)
+    np.testing.assert_array_equal(found, pixels)
+    assert np.shares_memory(found, out)
 
 
 def test_compressions_of_tiff_have_a_codec():
