@@ -34,7 +34,7 @@ DRAWN = "scan.png"
 
 PAGES = Path("_generated") / "pages"
 SHOWN = re.compile(rf"{PAGES}/([\w-]+\.(?:png|html))$", re.MULTILINE)
-FIGURE = re.compile(r"^ *<ShownFigure.*$", re.MULTILINE)
+FIGURE = re.compile(r"^ *<(?:Shown)?Figure.*$", re.MULTILINE)
 """Printed representation of a figure, which the page replaces by the picture."""
 FOLDERS = re.compile(r"(?<=>)/[^<>]*/(?=[^<>/]+<)")
 """Folders before file names, which depend on the machine."""

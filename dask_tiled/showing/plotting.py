@@ -89,7 +89,7 @@ def draw_on(axes: Sequence[Axes], sheet: Sheet) -> Figure:
         label = axes[0].xaxis.label
         note = textwrap.fill("; ".join(sheet.notes), NOTE_WIDTH)
         label.set_text(f"{label.get_text()}\n{note}")
-    figure: Figure = axes[0].get_figure(root=True)
+    figure: Figure = axes[0].figure.canvas.figure  # also of a subfigure
     return figure
 
 
