@@ -18,9 +18,9 @@ from dask_tiled.opened.building import build
 from dask_tiled.opened.tiled_array import description_of
 from dask_tiled.tiling.scheme import negotiate
 
-SIDE = 32
-"""Pixels along each axis of the centre of a frame, whose sums are compared."""
-MOST_BYTES, MOST_FRAMES = 1 << 28, 1 << 18
+CENTRE = 16, 64
+"""Rows and columns at the centre of a frame, whose sums are compared."""
+MOST_BYTES, MOST_FRAMES = 1 << 29, 1 << 18
 """Bytes to decode, and frames to read, at most."""
 FEWEST_FRAMES = 64
 """Fewer frames suggest nothing."""
@@ -89,11 +89,12 @@ def central_sums(desc: Description) -> Array | None:
     """Return the sums of the centres of the first frames; None if reading them takes too long."""
     if is_url(desc.files[0].path) or not desc.sig_shape:
         return None
-    centre = tuple(slice(max(0, n - SIDE) // 2, (n + SIDE) // 2) for n in desc.sig_shape)
-    if len(desc.sig_shape) == 1:  # a spectrum has no centre
-        centre = (slice(None),)
-    is_whole = desc.layout.has_blocks or len(desc.sig_shape) == 1
-    pixels = math.prod(desc.sig_shape) if is_whole else SIDE * desc.sig_shape[-1]
+    centre = [slice(None)] * len(desc.sig_shape)
+    if len(centre) == 2:  # of a spectrum, all channels are summed
+        sizes = zip(desc.sig_shape, CENTRE, strict=True)
+        centre = [slice(max(0, n - most) // 2, (n + most) // 2) for n, most in sizes]
+    is_whole = desc.layout.has_blocks or len(centre) != 2
+    pixels = math.prod(desc.sig_shape) if is_whole else CENTRE[0] * desc.sig_shape[-1]
     count = min(desc.nav_shape[0], MOST_FRAMES, MOST_BYTES // (pixels * desc.dtype.itemsize))
     if count < min(desc.nav_shape[0], FEWEST_FRAMES):
         return None

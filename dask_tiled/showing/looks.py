@@ -14,6 +14,8 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.model.indexing import Array
 from dask_tiled.showing.panels import PERCENTILES, contrast
 
+NORMS = "linear", "log", "symlog", "asinh"
+
 
 class Look(NamedTuple):
     """How the values of a panel become colours; None leaves a choice to the values."""
@@ -23,7 +25,7 @@ class Look(NamedTuple):
     vmin: float | None = None
     vmax: float | None = None
     norm: Any = None
-    """Name of a scale of matplotlib, or a Normalize."""
+    """One of NORMS, or a Normalize of matplotlib."""
     percentiles: tuple[float, float] | None = None
 
     @classmethod
@@ -51,6 +53,8 @@ class Look(NamedTuple):
         high = high if self.vmax is None else self.vmax
         if low >= high:  # one limit is given, beyond all values
             low, high = (low, low + 1) if self.vmax is None else (high - 1, high)
+        if self.norm == "log" and low <= 0:  # no value is positive
+            low, high = (1.0, 10.0) if self.vmax is None else (high / 10, high)
         return low, high, gamma if self[1:] == (None,) * 4 else 1.0
 
     def colours_of(self, values: Array, *, enhances: bool) -> tuple[dict[str, Any], float]:
@@ -126,7 +130,6 @@ def _are_percentiles(pair: Any) -> bool:
 
 def _check_norm(look: Look) -> None:
     import matplotlib as mpl
-    from matplotlib.scale import get_scale_names
 
     norm = look.norm
     if norm is None:
@@ -136,9 +139,10 @@ def _check_norm(look: Look) -> None:
             problem = "limits are given twice: by norm, and by vmin, vmax or percentiles"
             raise DatasetError(problem, hint="Pass vmin and vmax to the norm.")
         return
-    names = [name for name in get_scale_names() if name not in {"function", "functionlog"}]
-    if norm not in names:
-        expected = f"{', '.join(names)}, or a Normalize of matplotlib"
+    if norm not in NORMS:
+        expected = f"{', '.join(NORMS)}, or a Normalize of matplotlib"
         raise DatasetError("unknown norm", expected=expected, found=repr(norm))
-    if norm == "log" and look.vmin is not None and look.vmin <= 0:
-        raise DatasetError("invalid vmin", expected="above 0 with norm='log'", found=look.vmin)
+    for name in ("vmin", "vmax"):
+        value = getattr(look, name)
+        if norm == "log" and value is not None and value <= 0:
+            raise DatasetError(f"invalid {name}", expected="above 0 with norm='log'", found=value)

@@ -258,8 +258,8 @@ def _draw_composite(axes: Axes, panel: Composite, how: Appearance) -> None:
 
 def _draw_vectors(axes: Axes, panel: VectorPanel, how: Appearance) -> None:
     """Draw vectors as colours with a wheel, as arrows, or both."""
-    longest = panel.longest if how.look.vmax is None else how.look.vmax
     image = ImagePanel(panel.title, np.hypot(*panel.values), panel.axes, panel.units)
+    longest = how.look.limits(image.values)[1]
     if how.vectors != "arrows":
         cmap = _cyclic(how.look)
         image = image._replace(values=hues(panel.values[0], panel.values[1], longest, cmap))
@@ -289,8 +289,8 @@ def _cyclic(look: Look) -> Any:
 
 def _draw_phase(axes: Axes, panel: PhasePanel, how: Appearance) -> None:
     """Draw complex numbers: hue is the phase, brightness the modulus."""
-    longest = panel.longest if how.look.vmax is None else how.look.vmax
     cmap, values = _cyclic(how.look), panel.values
+    longest = how.look.limits(np.abs(values))[1]
     image = hues(-values.imag, values.real, longest, cmap)
     _draw_image(axes, ImagePanel(panel.title, image, panel.axes, panel.units), how)
     wheel = _draw_wheel(axes, panel.units, longest, how, cmap)

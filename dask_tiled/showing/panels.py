@@ -48,11 +48,6 @@ class VectorPanel(NamedTuple):
     axes: tuple[Axis, Axis]
     units: str = ""
 
-    @property
-    def longest(self) -> float:
-        """Length of the brightest vector."""
-        return contrast(np.hypot(*self.values))[1]
-
 
 class PhasePanel(NamedTuple):
     """Complex numbers on a plane."""
@@ -61,11 +56,6 @@ class PhasePanel(NamedTuple):
     values: Array
     axes: tuple[Axis, Axis]
     units: str = ""
-
-    @property
-    def longest(self) -> float:
-        """Modulus of the brightest number."""
-        return contrast(np.abs(self.values))[1]
 
 
 class Composite(NamedTuple):

@@ -26,6 +26,7 @@ WIDEST, TALLEST = 9.6, 4.0
 BETWEEN, AROUND = 0.6, 0.95
 """Space between rows of panels, and above and below them, in inches."""
 MOST_ABREAST = 3
+"""Panels of a single row; rows of several have one more at most."""
 NOTE_WIDTH = 45
 """Characters in a line of a note below axes of the user."""
 
@@ -143,8 +144,8 @@ def check_columns(columns: Any) -> int | None:
 
 def _columns(panels: int) -> int:
     """Return a number of columns that leaves few places empty."""
-    rows = 1 + (panels > MOST_ABREAST)
-    return min(-(-panels // rows), MOST_ABREAST) if panels != 8 else 4
+    rows = 1 if panels <= MOST_ABREAST else max(2, -(-panels // (MOST_ABREAST + 1)))
+    return -(-panels // rows)
 
 
 def _finish_screen(figure: Figure, sheet: Sheet, height: float) -> None:

@@ -108,9 +108,9 @@ def show(
     cmap : str or matplotlib.colors.Colormap, optional
         Colour map; for vectors and complex numbers, a cyclic one for directions.
     vmin, vmax : float, optional
-        Values of the first and the last colour; limits of lines.
+        Values of the first and the last colour, or of the brightest vector; limits of lines.
     norm : str or matplotlib.colors.Normalize, optional
-        From values to colours: "log", "asinh", "symlog" and other scales of matplotlib.
+        From values to colours: "linear", "log", "asinh" or "symlog".
     percentiles : (float, float), optional
         Limits as percentiles of the values, by default (0.5, 99.5).
     title : str, optional
@@ -185,7 +185,8 @@ def show(
         if not isinstance(value, Mapping):
             looks_of([""], **{name: value})
     is_alone = axes is not None and len(axes) == 1
-    content = Content.of(arr, limit, is_alone=is_alone, is_complete=axes is None and style is None)
+    is_complete = axes is None and style is None and frames is None
+    content = Content.of(arr, limit, is_alone=is_alone, is_complete=is_complete)
     names = [panel.title for panel in content.panels]
     panels = _with_overlays(content, overlay, names)
     if labels is None:

@@ -142,6 +142,7 @@ LIMITS = {
     "below": ({"vmax": -5}, (-6, -5)),
     "log": ({"norm": "log", "percentiles": (0, 100)}, (1, 191)),
     "norm": ({"norm": LogNorm(2, 20)}, (2, 20)),
+    "no logarithm": ({"norm": "log", "vmax": 0.5}, (0.05, 0.5)),
     "title": ({"vmax": {"Ramp": 50}, "vmin": {0: 3}}, (3, 50)),
 }
 
