@@ -178,6 +178,7 @@ figures: $(VENVS)/test/installed $(NODE)
 	@$(VENVS)/test/bin/python benchmarks/libertem_arrays.py
 	@$(VENVS)/test/bin/python benchmarks/cluster.py
 	@$(VENVS)/test/bin/python benchmarks/exploring.py --others
+	@$(VENVS)/test/bin/python benchmarks/batch.py $$(mktemp -d)
 
 clean:
 	rm -rf $(VENVS) tests/*/node_modules demo-output fuzzed docs/_build docs/_generated build dist

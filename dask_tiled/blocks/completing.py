@@ -16,7 +16,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.blocks.failures import Failures
 from dask_tiled.errors import format_bytes, warn
-from dask_tiled.graphs.schedulers import cluster, scheduler
+from dask_tiled.graphs.schedulers import cluster, scheduler_options
 from dask_tiled.model.indexing import Array
 from dask_tiled.plans.tasks import Key
 
@@ -72,7 +72,7 @@ def complete(
                 take(key, result)
             done(key)
 
-    wanted, options = {*keys}, {"traverse": False, "scheduler": scheduler()}
+    wanted, options = {*keys}, {"traverse": False} | scheduler_options()
     with Callback(posttask=finished):
         _, *results = persist(tasks, *beside, **options)
         return [*compute(*results, **options)]

@@ -8,6 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
+from dask import config
+
 from dask_tiled.apart.calls import EndedError
 from dask_tiled.cataloguing.discovering import AHEAD, MOST_READERS
 from dask_tiled.cataloguing.readers import HeaderReaders
@@ -40,7 +42,7 @@ def with_thumbnails(
             store.keep_thumbnail(row.path, row.options, _stamp_of(row), png)
         return replace(row, thumbnail=png, problem=row.problem or problem)
 
-    prepare = partial(add_formats, pickled_formats())
+    prepare = partial(_prepared, pickled_formats())
     with HeaderReaders(SECONDS, prepare) as readers, ThreadPoolExecutor(count) as threads:
         try:
             for row in rows:
@@ -59,6 +61,12 @@ def with_thumbnails(
                 yield finished()
         finally:
             threads.shutdown(cancel_futures=True)
+
+
+def _prepared(registered: bytes) -> None:
+    """Compute in the only thread of this child process, which has the formats of its parent."""
+    add_formats(registered)
+    config.set(scheduler="synchronous")
 
 
 def _stamp_of(row: CatalogueRow) -> Stamp:

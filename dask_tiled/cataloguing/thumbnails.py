@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +61,7 @@ def thumbnail(arr: da.Array, longest: int = LONGEST) -> npt.NDArray[np.uint8] | 
     frames = max(BUDGET // max(1, frame * blocks), 1)
     if len(sig) > 1:
         frames = min(frames, MOST_FRAMES)
-    with reading_at_most(BUDGET), dask.config.set(scheduler="synchronous"):
+    with reading_at_most(BUDGET):
         panels = panels_of(arr, frames).panels
     images = [one for one in panels if not isinstance(one, Line)]
     if not images:

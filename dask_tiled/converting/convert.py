@@ -23,6 +23,7 @@ from dask_tiled.export.zarr.steps import check_blocks
 from dask_tiled.export.zarr.verification import compare_pixels, verify_zarr
 from dask_tiled.export.zarr.zarr_export import to_zarr
 from dask_tiled.files.file import HDF5, read_head
+from dask_tiled.graphs.schedulers import threads_of
 from dask_tiled.opened.tiled_array import TiledArray, read_once
 from dask_tiled.opening.arrays import open_dataset, opened
 from dask_tiled.storing.folders import local_path
@@ -61,7 +62,7 @@ def _write_zip(arr: da.Array, _: str, at: str, *, show: bool | None, **options: 
     with (
         ZipStore(at, mode="w") as store,
         ThreadPoolExecutor(config.get("num_workers", machine.processors())) as pool,
-        config.set(scheduler="threads", pool=pool),
+        threads_of(pool),
     ):
         to_zarr(arr, store, progress=show, **options)
 

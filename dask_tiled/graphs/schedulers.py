@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import atexit
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import chain
 from typing import Any
 
@@ -20,11 +23,35 @@ Get = Callable[[Any, Any], Any]
 """A scheduler: computes keys of a graph."""
 
 
+_pool: ContextVar[Executor | None] = ContextVar("pool", default=None)
+
+
+@contextmanager
+def threads_of(pool: Executor) -> Iterator[None]:
+    """Let this thread's :func:`scheduler` be the threads of a pool in this context.
+
+    dask's configuration is that of all threads.
+    """
+    token = _pool.set(pool)
+    try:
+        yield
+    finally:
+        _pool.reset(token)
+
+
+def scheduler_options() -> dict[str, Any]:
+    """Return the scheduler, as options of dask's functions."""
+    pool = _pool.get()
+    return {"scheduler": scheduler()} | ({} if pool is None else {"pool": pool})
+
+
 def scheduler() -> Any:
     """Return dask's scheduler: threads, unless one is configured or there is a client.
 
     dask would import distributed, which takes 0.2 s; where nobody has, there is no client.
     """
+    if _pool.get() is not None:
+        return threaded.get
     is_default = "distributed" not in sys.modules and not config.get("scheduler", None)
     return threaded.get if is_default else get_scheduler() or threaded.get
 

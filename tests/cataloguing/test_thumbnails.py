@@ -2,6 +2,8 @@
 
 import io
 
+import dask
+import dask.array as da
 import numpy as np
 import pytest
 from matplotlib.image import imread
@@ -120,3 +122,17 @@ def test_child_processes_make_thumbnails(tmp_path):
     path = write_mrc(tmp_path / "a.mrc", frames)
     (row,) = dask_tiled.catalogue(tmp_path)
     assert row.thumbnail == read_thumbnail(str(path), {})
+
+
+def test_dask_is_left_as_it_is():
+    """Its configuration is that of all threads."""
+    seen = []
+
+    def noted(block):
+        seen.append(dask.config.get("scheduler", None))
+        return block
+
+    arr = da.ones((4, 32, 32), chunks=(2, 32, 32)).map_blocks(noted, dtype="f8")
+    seen.clear()
+    assert thumbnail(arr) is not None
+    assert {*seen} == {None}

@@ -2,10 +2,12 @@
 
 import os
 import sys
+import threading
 import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import dask
 import dask.array as da
 import fsspec
 import h5py
@@ -307,6 +309,22 @@ def test_xarray_objects_keep_their_axes(arr, tmp_path):
     convert(data.sum(["y", "x"]), tmp_path / "a.hspy", verify=True)
     (signal,) = rsciio.hspy.file_reader(tmp_path / "a.hspy")
     assert (signal["axes"][1]["units"], signal["axes"][1]["scale"]) == ("mm", 3.0)
+
+
+def test_zarr_zip_leaves_dask_as_it_is(tmp_path):
+    """dask's configuration is that of all threads; a cluster could not write the file."""
+    seen = []
+
+    def noted(block):
+        seen.append((dask.config.get("scheduler", None), threading.current_thread().name))
+        return block
+
+    arr = da.ones((4, 8), chunks=2, dtype="u2").map_blocks(noted, dtype="u2")
+    seen.clear()
+    with dask.config.set(scheduler="synchronous"):
+        convert(arr, tmp_path / "a.zarr.zip", progress=False)
+    assert {name for name, _ in seen} == {"synchronous"}
+    assert all(thread.startswith("ThreadPoolExecutor") for _, thread in seen)
 
 
 @pytest.mark.parametrize("name", ["out.h5", "out.nc", "out", "out.zarr.gz", "out.zip", ".hspy.txt"])
