@@ -38,6 +38,7 @@ from dask_tiled.export.zarr.verification import verify_zarr
 from dask_tiled.export.zarr.zarr_export import to_zarr
 from dask_tiled.formats.registry import Format, formats, register_format
 from dask_tiled.measuring.bad_pixels import find_bad_pixels
+from dask_tiled.measuring.calibrating import calibrate
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description
@@ -68,7 +69,8 @@ __all__ = [
     "Format", "ImageField", "Instrument", "Measured", "MissingFileError", "MissingFramesWarning",
     "OnCluster", "OutsideFolderError", "Piece", "Progress", "RemoteError", "StaleFileError",
     "TarSamples", "TileInfo", "TiledArray", "TilingError", "TilingRequest", "TilingScheme",
-    "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr", "catalogue",
+    "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr", "calibrate",
+    "catalogue",
     "convert", "convert_all", "describe", "events", "explain", "explore", "file_reader",
     "find_bad_pixels", "formats", "frame_facts", "from_libertem", "from_pieces", "iter_batches",
     "iter_blocks", "map_tiles", "negotiate", "open_dataset", "open_datasets", "open_volumes",

@@ -61,9 +61,11 @@ MEMBERS = {
     "Description": "of, shape, nav_shape, sig_shape, dims, dtype, units, nbytes, files, missing, "
     "complete, doubts, calibrations, with_scan, with_frames, with_facts, shifted",
     "Format": "options",
-    "TiledArray": "axes, description, dims, instrument, isel, levels, metadata, refresh, "
-    "save_axes, scheme, sel, with_axes, with_chunks",
+    "TiledArray": "axes, calibrate, description, dims, instrument, isel, levels, metadata, "
+    "refresh, save_axes, scheme, sel, with_axes, with_chunks",
     "TilingScheme": "explain, plot, tiles",
+    "tiles.Descan": "shifts",
+    "tiles.Disk": "center_in_units, mask, radius_in_units, units",
     "virtual.Parser": "__call__",
 }
 PICTURES = {

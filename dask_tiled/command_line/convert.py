@@ -15,6 +15,7 @@ from dask_tiled.command_line.batch import convert_batch, is_folder
 from dask_tiled.command_line.exporting import BATCH, EXPORT, MAPS
 from dask_tiled.command_line.failures import INTERRUPTED, Failure, check_complete
 from dask_tiled.command_line.opening import (
+    CALIBRATING,
     OPENING,
     OpeningCommand,
     arguments,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from dask_tiled.batch.records import ConversionRecord
     from dask_tiled.opened.tiled_array import TiledArray
 
-NOT_FOR_SEVERAL = ("dataset", "dimension_names", "follow", "maps", "maps_disk")
+NOT_FOR_SEVERAL = ("dataset", "dimension_names", "disk", "follow", "maps", "maps_disk")
 """Options that apply to one dataset."""
 OF_WRITING = {"overwrite", "progress"}
 """Options that no format has."""
@@ -51,7 +52,7 @@ OF_WRITING = {"overwrite", "progress"}
 @with_options(BATCH)
 @with_options(MAPS)
 @with_options(EXPORT)
-@with_options([option for option in OPENING if option.name != "chunks"])
+@with_options([*CALIBRATING, *(option for option in OPENING if option.name != "chunks")])
 @click.pass_context
 def convert(
     ctx: click.Context,
@@ -216,11 +217,12 @@ def _convert_one(
         click.echo(f"{files[0]}: {more}")
     begun = time.perf_counter()
     if {"maps", "maps_disk"} & asked.keys():
-        from dask_tiled.converting.maps import maps_of
+        from dask_tiled.tiles.standard import maps_of
 
-        found = maps_of(arr, asked.pop("maps", ()), asked.pop("maps_disk", None))
-        asked["with_results"] = found.results
-        click.echo(found.disk, nl=bool(found.disk))
+        found = maps_of(arr, asked.pop("maps", ()), asked.pop("maps_disk", None), "maps_disk")
+        asked["with_results"] = dict(found)
+        if found.disk is not None:
+            click.echo(str(found.disk))
     with _recorded(record, target):
         export.convert(arr, target, **asked)
     seconds = time.perf_counter() - begun

@@ -85,12 +85,13 @@ MAPS = (
     click.Option(
         ["--maps"],
         metavar="NAME,...",
-        help="Results to store as well: bf, adf, com, sum, mean, max; for zarr in the same pass.",
+        help="Results to store, for zarr in the same pass: bf, abf, adf, haadf, sum, com, mean,"
+        " max.",
     ),
     click.Option(
         ["--maps-disk"],
         type=DISK,
-        help="For bf and adf: centre (y, x) and radius of the bright disk; detected by default.",
+        help="For detectors: centre (y, x) and radius of the bright disk; found by default.",
     ),
 )
 

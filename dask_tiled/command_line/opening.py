@@ -118,6 +118,16 @@ OPENING = (
 )
 
 
+CALIBRATING = (
+    click.Option(
+        ["--disk"],
+        metavar="SIZE",
+        help='Radius of the bright disk, such as "20 mrad", which calibrates the detector.',
+    ),
+)
+"""Options of commands that compute pixels of one array."""
+
+
 class OpeningCommand(click.Command):
     """A command that opens files; its help lists its own options first."""
 
@@ -150,9 +160,10 @@ def opened(paths: Sequence[str], options: dict[str, Any]) -> TiledArray:
     """Open files with the options of a command."""
     import dask_tiled
 
-    path, given = arguments(paths, options)
+    disk = options.get("disk")
+    path, given = arguments(paths, {k: v for k, v in options.items() if k != "disk"})
     arr: Any = dask_tiled.open_dataset(path, **given)
-    return arr
+    return arr if disk is None else arr.calibrate(disk=disk)
 
 
 def opened_all(paths: Sequence[str], options: dict[str, Any]) -> Datasets:

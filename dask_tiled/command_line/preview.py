@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 from dask_tiled.command_line.failures import check_complete
-from dask_tiled.command_line.opening import OPENING, OpeningCommand, files, opened, with_options
+from dask_tiled.command_line.opening import (
+    CALIBRATING,
+    OPENING,
+    OpeningCommand,
+    files,
+    opened,
+    with_options,
+)
 from dask_tiled.command_line.values import PATH
 
 
@@ -17,7 +24,7 @@ from dask_tiled.command_line.values import PATH
     "--output", "-o", "target", required=True, type=PATH, help="File to write: .png, .svg or .pdf."
 )
 @click.option("--frames", type=int, help="Maximum number of frames to read, evenly spaced.")
-@with_options(OPENING)
+@with_options((*CALIBRATING, *OPENING))
 def preview(files: tuple[str, ...], target: str, frames: int | None, **options: Any) -> None:
     """Draw the mean frame, virtual detectors and the scan, or planes of a volume, with axes.
 

@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 from dask_tiled.command_line.failures import Failure, check_complete
-from dask_tiled.command_line.opening import OPENING, OpeningCommand, files, opened, with_options
+from dask_tiled.command_line.opening import (
+    CALIBRATING,
+    OPENING,
+    OpeningCommand,
+    files,
+    opened,
+    with_options,
+)
 from dask_tiled.command_line.values import PATH
 
 
@@ -21,7 +28,7 @@ from dask_tiled.command_line.values import PATH
     show_default=True,
     help="Maximum number of pixels along an axis.",
 )
-@with_options(OPENING)
+@with_options((*CALIBRATING, *OPENING))
 def thumbnail(files: tuple[str, ...], target: str, size: int, **options: Any) -> None:
     """Write a small picture of a file as PNG, without axes.
 

@@ -14,7 +14,6 @@ from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.iteration import iter_blocks
 from dask_tiled.converting.flat_files import write_npy
 from dask_tiled.converting.hyperspy_files import write_hspy, write_zspy
-from dask_tiled.converting.maps import maps_of
 from dask_tiled.converting.tiff_files import in_order, write_ome_tiff, write_tiff
 from dask_tiled.errors import DatasetError, VerificationError, nearest
 from dask_tiled.export.zarr.results import arrays_of
@@ -29,6 +28,7 @@ from dask_tiled.opening.arrays import open_dataset, opened
 from dask_tiled.storing.folders import local_path
 from dask_tiled.storing.new_files import check_place, file_path, new_file
 from dask_tiled.storing.nodes import below, files
+from dask_tiled.tiles.standard import maps_of
 from dask_tiled.tiling import machine
 
 
@@ -129,10 +129,8 @@ def convert(
         Show a progress bar; by default in a terminal and in a notebook.
     **options
         For zarr, the options of :func:`to_zarr`, and ``maps``: results computed in the same pass
-        and stored beside the array: ``"bf"``, the sum of each frame in the bright disk, ``"adf"``,
-        the sum outside of it; ``"com"``, the centre of mass of each frame; ``"sum"``, the sum of
-        each frame; ``"mean"`` and ``"max"`` of all frames, pixel by pixel. The disk is found in a
-        sample of up to 1024 frames, unless given as ``maps_disk``: (y, x, radius), as for
+        and stored beside the array: the short names of :func:`tiles.standard`, such as
+        ``"bf,adf,com"``. The disk is found unless given as ``maps_disk``: (y, x, radius), as for
         :func:`tiles.disk`. For HyperSpy's files, ``chunks`` and ``compressors``; other formats have
         no options.
 
@@ -162,7 +160,7 @@ def convert(
         check_several(target, maps=maps, maps_disk=maps_disk)
     elif maps or maps_disk is not None:
         data = opened(data)
-        made = maps_of(data, maps, maps_disk).results
+        made = maps_of(data, maps or (), maps_disk, "maps_disk")
         options["with_results"] = made | arrays_of(options.get("with_results"))
     if suffix == ZARR:
         arr: Any = opened(data) if several is None else several

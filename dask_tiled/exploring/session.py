@@ -23,7 +23,7 @@ from dask_tiled.exploring.running import Check, Computing, Newest, message_of
 from dask_tiled.exploring.scene import Scene
 from dask_tiled.exploring.state import Bounds, State, bounds, check_message, whole
 from dask_tiled.exploring.zooming import part_of, scenes_of
-from dask_tiled.measuring.disks import find_disk
+from dask_tiled.measuring.disk_fits import bright_circle
 from dask_tiled.measuring.sampling import is_remote
 from dask_tiled.model.doubts import Suggestion
 from dask_tiled.model.indexing import Array
@@ -313,7 +313,7 @@ class PageSession:
                 view, compute = scene.view(self.state.places), partial(self._compute, check=check)
                 found = next(mean_estimates(view, len(scene.scan), compute, self._pace))
                 frames = np.reshape(found.values, (-1, *scene.frame_shape))
-                disk = find_disk(frames.mean(axis=0))
+                disk = bright_circle(frames.mean(axis=0))
             with self._asked:
                 check()
                 self.state = State.first(scene, disk)

@@ -28,15 +28,27 @@ def sampled(arr: da.Array, nav_ndim: int, limit: int | None = None) -> da.Array:
 
     Raise a DatasetError if there are no frames, or all are missing.
     """
+    return _existing(arr, steps_between(arr, nav_ndim, limit))[0]
+
+
+def sampled_places(arr: da.Array, nav_ndim: int, limit: int) -> tuple[da.Array, Array]:
+    """Return at most ``limit`` existing frames on one axis, and the place (n, nav) of each."""
     steps = steps_between(arr, nav_ndim, limit)
+    sample, there = _existing(arr, steps)
+    places = np.argwhere(there) * np.array(steps, int)
+    return sample.reshape((len(places), *arr.shape[nav_ndim:])), places
+
+
+def _existing(arr: da.Array, steps: list[int]) -> tuple[da.Array, Array]:
+    """Return frames in steps, on one axis if some are missing, and which exist."""
     sample = read_once(arr[tuple(slice(None, None, step) for step in steps)])
-    there = np.ones(sample.shape[:nav_ndim], bool)
+    there = np.ones(sample.shape[: len(steps)], bool)
     if isinstance(sample, TiledArray) and sample.description is not None:
         there.ravel()[sample.description.missing] = False
     if not there.any():
         found = "only missing frames" if there.size else f"shape {arr.shape}"
         raise DatasetError("there are no frames", found=found)
-    return sample if there.all() else sample[there]
+    return (sample if there.all() else sample[there]), there
 
 
 def mean_of(pixels: da.Array, nav_ndim: int) -> Array:

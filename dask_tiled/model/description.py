@@ -151,10 +151,15 @@ class Description:
         return found if isinstance(found, Mapping) else {}
 
     def overridden(self, by: str | None = None) -> dict[str, Axis]:
-        """Return the axes that differ from the file's, by their names in the file."""
+        """Return the axes that differ from the file's, by their names in the file.
+
+        Only those whose source begins with ``by``, if it is given.
+        """
         former = self._told(RENAMED)
         pairs = ((axis, self.calibrations.get(axis.name)) for axis in self.axes)
-        return {former.get(x.name, x.name): x for x, told in pairs if told and by in (None, told)}
+        return {
+            former.get(x.name, x.name): x for x, told in pairs if told and told.startswith(by or "")
+        }
 
     def with_axes(self, axes: tuple[Axis, ...], by: str) -> Description:
         """Return the description with other axes; record ``by`` as the source of each change."""

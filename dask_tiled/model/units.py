@@ -96,6 +96,14 @@ def conversion(unit: str, other: str) -> float | None:
         return None
 
 
+def interaction_constant(volts: float) -> float:
+    """Return the phase in rad that electrons gain in a potential of 1 V over 1 nm."""
+    energy = MASS * LIGHT**2 + CHARGE * volts
+    mass = energy / LIGHT**2
+    length = wavelength(volts) * 1e-9
+    return 1e-9 * 2 * math.pi * mass * CHARGE * length / PLANCK**2
+
+
 def wavelength(volts: float) -> float:
     """Return the relativistic wavelength of electrons in nm."""
     energy = CHARGE * volts

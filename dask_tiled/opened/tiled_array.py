@@ -61,8 +61,8 @@ class TiledArray(LateArray):
     frames. All other operations return plain dask arrays; when their graphs are optimised,
     computations on opened arrays run tile by tile.
 
-    The methods ``show``, ``explore``, ``explain``, ``to_zarr``, ``to_xarray`` and ``to_hyperspy``
-    are the functions of these names.
+    The methods ``calibrate``, ``show``, ``explore``, ``explain``, ``to_zarr``, ``to_xarray`` and
+    ``to_hyperspy`` are the functions of these names.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class TiledArray(LateArray):
             shown = shown if replacement is None else replacement
         return shown
 
-    explain, explore, show = Verb(), Verb(), Verb()
+    calibrate, explain, explore, show = Verb(), Verb(), Verb(), Verb()
     to_hyperspy, to_xarray = Verb(), Verb()
     to_zarr = Verb()  # dask's method would lose the names of axes
     max, mean, min, sum = Reducing(), Reducing(), Reducing(), Reducing()
@@ -329,7 +329,14 @@ class TiledArray(LateArray):
             problem = "a sequence describes all axes, so none can be passed by name"
             raise DatasetError(problem, found=", ".join(named))
         new_axes = calibrated(desc.axes, given, desc.shape, desc.files[0].path)
-        shown = desc.with_axes(new_axes, BY_USER)
+        return self._calibrated(new_axes, BY_USER)
+
+    def with_measured_axes(self, axes: tuple[Axis, ...], source: str) -> Self:
+        """Return the same pixels with axes that were measured; the description names the source."""
+        return self._calibrated(axes, f"{BY_USER} from {source}")
+
+    def _calibrated(self, axes: tuple[Axis, ...], by: str) -> Self:
+        shown = self._described("axes").with_axes(axes, by)
         scheme = replace(self._scheme, dims=shown.dims)
         made = shown, scheme, self._source.io, self.chunks, self._grid
         return type(self)(*made, inherited(self), self._opening)

@@ -12,7 +12,7 @@ import numpy as np
 from dask.base import compute
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.measuring.disks import Disk, find_disk
+from dask_tiled.measuring.disk_fits import Circle, bright_circle
 from dask_tiled.measuring.sampling import mean_of, steps_between
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.colours import drawn as colours_of_channels
@@ -206,7 +206,7 @@ def _scan(subject: Subject, limit: int | None) -> Drawn:
     outer = pixels.ndim - (sample.arr.ndim - nav)
     mean = mean_of(pixels, outer)
     is_image = mean.ndim - (colours is not None) == 2
-    disk = find_disk(mean) if mean.ndim == 2 and nav > 1 else None
+    disk = bright_circle(mean) if mean.ndim == 2 and nav > 1 else None
     masks, titles = np.ones((1, *mean.shape)), ["Sum of each frame"]
     if not is_image:
         titles = ["Sum of each spectrum"]
@@ -295,7 +295,7 @@ def _lines(subject: Subject, values: Array) -> Line | None:
 
 
 def _panel(
-    subject: Subject, title: str, values: Array, disk: Disk | None = None, colours: str = "gray"
+    subject: Subject, title: str, values: Array, disk: Circle | None = None, colours: str = "gray"
 ) -> Panel:
     """Return a panel of values on a subject's axes, in anatomical orientation if known."""
     axes, units = subject.axes, subject.units

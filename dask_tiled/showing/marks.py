@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import DatasetError
+from dask_tiled.measuring.disk_fits import Circle
 from dask_tiled.measuring.disks import Disk
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
@@ -18,7 +19,7 @@ EXPECTED = "a mask of the picture's shape, a disk, or positions of shape (n, 2)"
 NO_LINES, NO_PLACES = np.empty((0, 2, 2)), np.empty((0, 2))
 
 
-def circle(disk: Disk) -> Mark:
+def circle(disk: Circle) -> Mark:
     """Return the edge of a disk."""
     turned = np.stack([np.sin(ANGLES), np.cos(ANGLES)], axis=-1)
     return Mark((np.array([disk.y, disk.x]) + disk.radius * turned)[np.newaxis], NO_PLACES)
@@ -72,8 +73,10 @@ def _are_positions(overlay: list[Any]) -> bool:
 
 def _mark(panel: ImagePanel, overlay: Any, steps: Sequence[int]) -> Mark:
     if isinstance(overlay, Disk):
+        overlay = overlay.circle
+    if isinstance(overlay, Circle):
         y, x = (place / step for place, step in zip(overlay[:2], steps, strict=True))
-        return circle(Disk(y, x, overlay.radius / steps[0]))
+        return circle(Circle(y, x, overlay.radius / steps[0]))
     try:
         values = np.asarray(overlay)
     except ValueError:

@@ -127,7 +127,7 @@ def show(
         for each; "" for none. By default "abc" for several arrays, and for publications.
     vectors : {"both", "colours", "arrows"}
         Draw vectors as colours, with a wheel as their legend; as arrows on their lengths; or both.
-    overlay : array, Disk or list of them, optional
+    overlay : array, tiles.Disk or list of them, optional
         What to mark on the first picture: the outline of a mask of its shape, a disk, or positions
         of shape (n, 2), as (y, x) in the units of its axes.
     style : {None, "publication"}

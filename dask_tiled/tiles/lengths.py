@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.errors import TilingError
-from dask_tiled.measuring.disks import Disk, find_disk
-from dask_tiled.measuring.sampling import mean_of, sampled
+from dask_tiled.measuring.disks import disk_of
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import quantity
 from dask_tiled.model.units import conversion
@@ -117,29 +116,12 @@ def distances(
     return np.sqrt(np.broadcast_to(squares, shape))
 
 
-def found_disk(x: Reducible, frame: SignalAxes, hint: str, limit: int | None = None) -> Disk:
-    """Find the bright disk in the mean of some frames; this computes them.
-
-    Raise a TilingError if frames are not images, or their mean has no disk.
-    """
-    if len(frame.shape) != 2:
-        expected, found = "two signal axes", f"{len(frame.shape)}"
-        raise TilingError(
-            "the centre can be found in images only", expected=expected, found=found, hint=hint
-        )
-    pixels = sampled(x.arr, x.nav_ndim, limit)
-    disk = find_disk(mean_of(abs(pixels) if pixels.dtype.kind == "c" else pixels, pixels.ndim - 2))
-    if disk is None:
-        raise TilingError("no bright disk is found in the mean of the frames", hint=hint)
-    return disk
-
-
 def center_of(x: Reducible, frame: SignalAxes, center: Sequence[Length] | None) -> Place:
-    """Return a given centre, or compute the middle of the bright disk."""
+    """Return a given centre, or compute that of the bright disk."""
     if center is not None:
         return frame.place(center)
-    disk = found_disk(x, frame, f"Pass center=({', '.join(axis.name for axis in frame.axes)}).")
-    return disk.y, disk.x
+    hint = f"Pass center=({', '.join(axis.name for axis in frame.axes)})."
+    return disk_of(x, hint).center
 
 
 def _factor(axis: Axis, unit: str) -> float:

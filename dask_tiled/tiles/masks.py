@@ -21,10 +21,20 @@ from dask_tiled.opened.building import has_tiles
 from dask_tiled.opened.job_arrays import Reducible
 from dask_tiled.opened.tile_functions import map_tiles, reducible
 from dask_tiled.opened.tiled_array import TiledArray
+from dask_tiled.tiles.descans import Descan
+from dask_tiled.tiles.following import FollowingMasks, shifts_of
+from dask_tiled.tiles.lengths import PIXELS
 from dask_tiled.tiles.sparse_masks import SparseMasks, are_sparse, checked_numbers, misfit
+from dask_tiled.tiles.vectors import ScanRotation, turning
 
 
-def apply_masks(arr: Any, masks: npt.ArrayLike, *, sig_ndim: int | None = None) -> da.Array:
+def apply_masks(
+    arr: Any,
+    masks: npt.ArrayLike,
+    *,
+    shift: Descan | npt.ArrayLike | None = None,
+    sig_ndim: int | None = None,
+) -> da.Array:
     """Sum the pixels of every frame weighted by masks (virtual detectors), in one pass.
 
     Parameters
@@ -35,6 +45,10 @@ def apply_masks(arr: Any, masks: npt.ArrayLike, *, sig_ndim: int | None = None) 
         Weights, real or complex: n masks, then the signal axes; or a single mask. They may be
         sparse, of ``scipy.sparse`` or ``sparse``: also as n rows of all pixels of a frame, or as a
         list of masks. Then only nonzero weights take time.
+    shift : Descan or array-like, optional
+        Shift (y, x) of the masks in each frame, nav + (2,), in pixels: a :class:`Descan` lets them
+        follow the beam. Shifts are rounded to whole pixels; parts of masks that leave the frame do
+        not count. For dense, real masks and frames.
     sig_ndim : int, optional
         As in :func:`dask_tiled.map_tiles`.
 
@@ -48,7 +62,8 @@ def apply_masks(arr: Any, masks: npt.ArrayLike, *, sig_ndim: int | None = None) 
     Raises
     ------
     TilingError
-        The masks are not numeric, or do not have the shape of a frame.
+        The masks are not numeric, or do not have the shape of a frame; a shift has another shape,
+        is not finite, or moves a mask out of a frame.
 
     Examples
     --------
@@ -60,8 +75,40 @@ def apply_masks(arr: Any, masks: npt.ArrayLike, *, sig_ndim: int | None = None) 
     (60, 64, 2)
     """
     x = reducible(arr, sig_ndim)
+    if shift is not None:
+        return _masked(x, _following(x, masks, shift))
     if are_sparse(masks):
         return _masked(x, _under_sparse(x, masks))
+    return dense_sums(x, masks)
+
+
+def _following(x: Reducible, masks: Any, shift: Any) -> da.Array:
+    """Return the sums under masks that move from frame to frame."""
+    arr, nav_ndim = x
+    frame = arr.shape[nav_ndim:]
+    if len(frame) != 2 or are_sparse(masks) or arr.dtype.kind not in "biuf":
+        expected = "dense masks on frames of two axes, of real numbers"
+        raise TilingError("masks cannot follow a shift", expected=expected, found=f"{arr.dtype}")
+    weights = _numbers(masks, "biuf")
+    weights = weights[None] if weights.shape == frame else weights
+    if weights.shape[1:] != frame or not len(weights):
+        raise misfit(weights.shape, frame)
+    dtype = np.result_type(arr.dtype, weights.dtype, np.float32)
+    shifts = np.rint(shifts_of(shift, arr.shape[:nav_ndim])).reshape(-1, 2).astype(np.int64)
+    far = abs(shifts).max(axis=0, initial=0)
+    if any(most >= size for most, size in zip(far, frame, strict=True)):
+        expected = f"less than {' x '.join(map(str, frame))} pixels"
+        found = f"up to {far[0]} x {far[1]}"
+        raise TilingError(
+            "a shift moves the masks out of the frame", expected=expected, found=found
+        )
+    following = FollowingMasks.of(weights, shifts)
+    shape = (len(weights),)
+    return map_tiles(following.sums, arr, dtype=dtype, sig_shape=shape, sig_ndim=2)
+
+
+def dense_sums(x: Reducible, masks: npt.ArrayLike) -> da.Array:
+    """Return the sums of the frames of an array under dense masks."""
     return _under_dense(x, masks, _masked)
 
 
@@ -118,7 +165,12 @@ def _contracted(arr: da.Array, weights: Array) -> da.Array:
 
 
 def center_of_mass(
-    arr: Any, mask: npt.ArrayLike | None = None, *, sig_ndim: int | None = None
+    arr: Any,
+    mask: npt.ArrayLike | None = None,
+    *,
+    descan: Descan | npt.ArrayLike | None = None,
+    rotation: ScanRotation | float | None = None,
+    sig_ndim: int | None = None,
 ) -> da.Array:
     """Return the centre of mass of every frame.
 
@@ -128,15 +180,21 @@ def center_of_mass(
         Real numbers: nav + sig.
     mask : array-like, optional
         Weights of the pixels, of the shape of a frame.
+    descan : Descan or array-like, optional
+        Path of the beam without the sample, which is subtracted: a :class:`Descan`, or nav + (2,)
+        in pixels.
+    rotation : ScanRotation or float, optional
+        Rotation of the vectors into the axes of the scan, in degrees, around the origin of the
+        axes, as of :func:`scan_rotation`.
     sig_ndim : int, optional
         As in :func:`dask_tiled.map_tiles`.
 
     Returns
     -------
     dask.array.Array
-        Shape nav + (2,), float64: (y, x) in pixels of ``arr``, one number for each signal axis; the
-        last axis is named ``component``, with their names. It is NaN where the sum of the pixels
-        is 0.
+        Shape nav + (2,), float64: (y, x), one number for each signal axis; the last axis is named
+        ``component``, with their names. In the units of the axes, from their origin, if they have
+        the same one; otherwise in pixels, ``"px"``. It is NaN where the sum of the pixels is 0.
 
     Raises
     ------
@@ -160,17 +218,44 @@ def center_of_mass(
     planes[0] = weights
     for plane, places in zip(planes[1:], np.indices(frame, sparse=True), strict=True):
         np.multiply(weights, places, out=plane, casting="same_kind")
-    return _under_dense(x, planes, _centred, _centre)
+    units, offsets, scales = _calibration(x)
+    centre = partial(_centre, offsets=offsets, scales=scales)
+    found = _under_dense(x, planes, partial(_centred, centre=centre, units=units), centre)
+    if descan is None and rotation is None:
+        return found
+    if len(frame) != 2:
+        problem = "a descan and a rotation apply to frames of two axes"
+        raise TilingError(problem, found=f"{len(frame)} axes")
+    labels = shown_of(found)
+    if descan is not None:
+        path = shifts_of(descan, arr.shape[: x.nav_ndim]) * scales
+        found = found - da.from_array(path, chunks=found.chunks)
+    if rotation is not None:
+        turned = {"dtype": np.float64, "meta": np.empty((0,) * found.ndim)}
+        found = da.map_blocks(np.matmul, found, turning(rotation).T, **turned)
+    return labelled(found, labels.axes, labels.units)
 
 
-def _centred(x: Reducible, sums: da.Array) -> da.Array:
+def _calibration(x: Reducible) -> tuple[str, tuple[float, ...], tuple[float, ...]]:
+    """Return the unit of centres, and the offsets and scales of the signal axes in it."""
+    axes = shown_of(x.arr).axes[x.nav_ndim :]
+    known = [axis for axis in axes if axis is not None and axis.units and not axis.coordinates]
+    units = {axis.units for axis in known}
+    if len(known) < len(axes) or len(units) != 1:
+        return PIXELS, (0.0,) * len(axes), (1.0,) * len(axes)
+    return units.pop(), tuple(a.offset for a in known), tuple(a.scale for a in known)
+
+
+def _centred(
+    x: Reducible, sums: da.Array, centre: Callable[[Array], Array], units: str
+) -> da.Array:
     axes = shown_of(x.arr).axes
     names = [axis.name if axis else f"axis {k}" for k, axis in enumerate(axes[x.nav_ndim :])]
     chunks = (*sums.chunks[:-1], (len(names),))
     named = {"token": "center_of_mass", "dtype": np.float64}
-    found = da.map_blocks(_centre, sums, chunks=chunks, **named)
+    found = da.map_blocks(centre, sums, chunks=chunks, **named)
     components = Axis("component", labels=tuple(names))
-    return labelled(found, [*axes[: x.nav_ndim], components], "px")
+    return labelled(found, [*axes[: x.nav_ndim], components], units)
 
 
 def weights_of(mask: npt.ArrayLike, frame: tuple[int, ...]) -> Array:
@@ -196,6 +281,7 @@ def _numbers(masks: npt.ArrayLike, kinds: str) -> Array:
     return checked_numbers(weights, kinds)
 
 
-def _centre(sums: Array) -> Array:
+def _centre(sums: Array, offsets: tuple[float, ...], scales: tuple[float, ...]) -> Array:
     with np.errstate(all="ignore"):
-        return sums[..., 1:].astype(np.float64) / sums[..., :1]
+        pixels: Array = sums[..., 1:].astype(np.float64) / sums[..., :1]
+        return np.array(offsets) + np.array(scales) * pixels

@@ -13,7 +13,7 @@ from matplotlib.testing.compare import compare_images
 from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
 from dask_tiled import DatasetError, open_dataset, show
-from dask_tiled.measuring.disks import Disk
+from dask_tiled.measuring.disk_fits import Circle
 from dask_tiled.model.axes import Axis
 from dask_tiled.opened.axes import labelled
 from dask_tiled.reading.counting import counted
@@ -58,7 +58,7 @@ DRAWN = {
     ),
     "overlays": lambda: show(
         {"Mask": RAMP, "Disk": CHECKS}, width=120, labels="(ABC)",
-        overlay={"Mask": [ROWS + COLUMNS < 6, [(5.0, 6.0)]], "Disk": Disk(6, 8, 4)},
+        overlay={"Mask": [ROWS + COLUMNS < 6, [(5.0, 6.0)]], "Disk": Circle(6, 8, 4)},
     ),
     "arrows": lambda: show([VECTORS], vectors="arrows", title="Arrows", width=80),
 }  # fmt: skip
@@ -232,11 +232,11 @@ def test_overlays():
     ends = np.concatenate(lines)
     assert np.allclose(ends.min(0), (2.25, 0.75), atol=0)
     assert np.allclose(ends.max(0), (3.75, 1.75), atol=0)
-    (edge,), _ = marks(show(RAMP, overlay=Disk(6, 8, 4)))
+    (edge,), _ = marks(show(RAMP, overlay=Circle(6, 8, 4)))
     assert np.allclose(np.hypot(edge[:, 0] - 4, edge[:, 1] - 3), 2)
     _, (places,) = marks(show(RAMP, overlay=[(1, 2.5), (3, 4)]))
     assert places == [[2.5, 1], [4, 3]]
-    both = show({"a": RAMP, "b": CHECKS}, overlay={"b": [Disk(6, 8, 4), mask]})
+    both = show({"a": RAMP, "b": CHECKS}, overlay={"b": [Circle(6, 8, 4), mask]})
     assert [len(axes.collections) for axes in both.axes] == [0, 2]
 
 
@@ -246,7 +246,7 @@ def test_overlays_on_thinned_pictures(monkeypatch):
     mask[4:8, 4:8] = True
     lines, _ = marks(show(RAMP, overlay=mask))
     assert len(lines) == 8  # 2 x 2 of the pixels that are shown
-    (edge,), _ = marks(show(RAMP, overlay=Disk(6, 8, 4)))
+    (edge,), _ = marks(show(RAMP, overlay=Circle(6, 8, 4)))
     assert np.allclose(np.hypot(edge[:, 0] - 4, edge[:, 1] - 3), 2)
 
 

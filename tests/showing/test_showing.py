@@ -285,7 +285,7 @@ def test_stored_results_of_an_export_are_shown(opened, tmp_path, monkeypatch):
     dask_tiled.to_zarr(arr, tmp_path / "out.zarr", with_results=beside)
     stored = dask_tiled.open_dataset(tmp_path / "out.zarr")
     with monkeypatch.context() as patch:
-        patch.setattr("dask_tiled.showing.computing.find_disk", None)
+        patch.setattr("dask_tiled.showing.computing.bright_circle", None)
         for shown in (tmp_path / "out.zarr", stored):
             figure = show(shown)
             assert figure.get_suptitle().strip() == "out.zarr"

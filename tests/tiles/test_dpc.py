@@ -109,12 +109,10 @@ def test_units_of_scale_and_step():
     found = tiles.phase_from_com(plain, scale="0.04 1/nm", step="250 pm", padding="periodic")
     assert error_of(found.compute(), phase) < 1e-12
     assert shown_of(found).units == "rad"
-    bare = tiles.phase_from_com(plain, padding="periodic")
+    bare = tiles.phase_from_com(plain, scale="1 px", padding="periodic")
     assert shown_of(bare).units == ""
     expected = (phase - phase.mean()) / (2 * np.pi) / 0.04 / STEP
     np.testing.assert_allclose(bare.compute(), expected, atol=1e-10)
-    scaled = tiles.phase_from_com(plain, scale=0.04, step=(STEP, STEP), padding="periodic")
-    np.testing.assert_allclose(scaled.compute(), (phase - phase.mean()) / (2 * np.pi), atol=1e-12)
 
 
 def test_different_steps_in_y_and_x():
@@ -137,13 +135,13 @@ def test_rotated_detectors(degrees, flip):
     _, gradient = bounded()
     com = maps(turned(gradient, degrees, flip))
     straight = tiles.phase_from_com(maps(gradient)).compute()
-    found = tiles.phase_from_com(com, rotation=degrees, flip=flip).compute()
+    found = tiles.phase_from_com(com, rotation=tiles.ScanRotation(degrees, flip)).compute()
     np.testing.assert_allclose(found, straight, atol=1e-10)
     rotation = tiles.scan_rotation(com)
     assert rotation.flip == flip
     assert -90 < rotation.rotation <= 90
     assert abs((rotation.rotation - degrees + 90) % 180 - 90) < 0.1
-    by_hand = tiles.phase_from_com(com, **rotation._asdict()).compute()
+    by_hand = tiles.phase_from_com(com, rotation=rotation).compute()
     sign = np.sign((by_hand * straight).sum())
     np.testing.assert_allclose(sign * by_hand, straight, atol=0.01)
 
@@ -155,8 +153,10 @@ def test_rotation_agrees_with_libertem():
     y, x = rng.normal(size=(2, *SHAPE))
     for flip in (False, True):
         new = com.apply_correction(y - y.mean(), x - x.mean(), 33.0, flip)
-        turned = tiles.phase_from_com(da.from_array(np.stack([y, x], -1)), rotation=33, flip=flip)
-        expected = tiles.phase_from_com(da.from_array(np.stack(new[:2], -1)))
+        turn = tiles.ScanRotation(33.0, flip)
+        before, after = (da.from_array(np.stack(some, -1)) for some in ((y, x), new[:2]))
+        turned = tiles.phase_from_com(before, scale="1 px", rotation=turn)
+        expected = tiles.phase_from_com(after, scale="1 px")
         np.testing.assert_allclose(turned.compute(), expected.compute(), atol=1e-10)
 
 
@@ -185,7 +185,7 @@ def test_from_a_file_to_a_phase(tmp_path):
     calibrations = [nm, nm, per_nm, per_nm]
     path = write_dm(tmp_path / "scan.dm4", frames.astype("u2"), calibrations=calibrations)
     com = tiles.center_of_mass(open_dataset(path))
-    found = tiles.phase_from_com(com, scale="0.01 1/nm", padding="periodic")
+    found = tiles.phase_from_com(com, padding="periodic")
     assert error_of(found.compute(), phase) < 0.01
     assert [axis.name for axis in shown_of(found).axes] == ["scan_y", "scan_x"]
     assert shown_of(found).units == "rad"
@@ -195,12 +195,12 @@ def test_from_a_file_to_a_phase(tmp_path):
     ("options", "problem"),
     [
         ({"padding": "zeros"}, "invalid padding"), ({"rotation": np.nan}, "invalid rotation"),
-        ({"scale": 0}, "invalid scale"), ({"scale": "far"}, "invalid scale"),
-        ({"scale": "2 kg"}, "the unit of com is incompatible"), ({"step": (1, 2, 3)}, "not a pair"),
+        ({"scale": 0}, "has a unit already"), ({"scale": "1 mrad"}, "has a unit already"),
+        ({"step": (1, 2, 3)}, "not a pair"), ({"method": "magic"}, "invalid method"),
+        ({"method": "iterative", "padding": "periodic"}, "need no padding"),
         ({"step": "2 mrad"}, "the unit of step is incompatible"), ({"step": True}, "invalid step"),
-        ({"scale": "1 mrad", "beam_energy": "2 nm"}, "invalid beam_energy"),
-        ({"scale": "1 mrad", "beam_energy": -2.0}, "invalid beam_energy"),
-        ({"step": 0.5}, "steps of the scan have no unit"), ({"center": 3}, "invalid center"),
+        ({"rotation": "x"}, "invalid rotation"), ({"step": 0.5}, "invalid step"),
+        ({"center": 3}, "invalid center"),
         ({"center": (1, np.nan)}, "invalid center"),
     ],
     ids=str,
@@ -220,3 +220,83 @@ def test_invalid_maps_are_refused(shape):
             call(da.zeros((4, 5, 2), dtype="c8"))
     with pytest.raises(TilingError, match="too small to compute a curl"):
         tiles.scan_rotation(da.zeros((1, 5, 2)))
+
+
+@pytest.mark.parametrize(("options", "problem"), [
+    ({}, r"scale of com is unknown.*arr.calibrate.*scale="),
+    ({"scale": 0.5}, "invalid scale"), ({"scale": "far"}, "invalid scale"),
+    ({"scale": "2 kg"}, "unit of com is incompatible"), ({"scale": "2 nm"}, "com is incompatible"),
+    ({"scale": "1 mrad"}, r"energy of the beam.*beam_energy="),
+    ({"scale": "1 mrad", "beam_energy": 200}, "invalid beam_energy.*1 to 3000 kV"),
+    ({"scale": "1 mrad", "beam_energy": "2 nm"}, "invalid beam_energy"),
+    ({"scale": "1 px", "step": "0.5 nm"}, "a step without a scale"),
+])  # fmt: skip
+def test_shifts_in_pixels_need_a_scale(options, problem):
+    """Nothing is in rad, V or C that has no scale."""
+    com = maps(periodic()[1], "px")
+    with pytest.raises(TilingError, match=problem):
+        tiles.phase_from_com(com, **options)
+    with pytest.raises(TilingError, match=problem):
+        tiles.dpc(com, **options)
+
+
+def test_iterations_have_no_neighbours_beyond_edges_and_bridge_holes():
+    phase, gradient = bounded()
+    fine = tiles.phase_from_com(maps(gradient), center=BEAM, method="iterative").compute()
+    assert error_of(fine, phase) < 0.02
+    gradient[10:12, 20:22] = np.nan
+    holes = tiles.phase_from_com(maps(gradient), center=BEAM, method="iterative").compute()
+    assert error_of(holes, phase) < 0.03
+    row = tiles.phase_from_com(maps(bounded()[1][:1]), method="iterative").compute()
+    assert row.shape == (1, SHAPE[1])
+    assert np.isfinite(row).all()
+
+
+# Two further values of the interaction constant: Kirkland, Advanced Computing in Electron
+# Microscopy, figure 5.6; de Graef, Introduction to Conventional TEM, table 2.2.
+@pytest.mark.parametrize(
+    ("volts", "sigma"), [(100e3, 9.244e-3), (200e3, 7.288e-3), (300e3, 6.526e-3)]
+)
+def test_phase_field_and_charge_of_a_known_potential(tmp_path, volts, sigma):
+    """A weak phase object, simulated wave by wave: its phase within 1 %, field and charge, too.
+
+    The probe is small, and the potential a wide Gaussian, so that the mean over the probe is the
+    potential convolved with the intensity of the probe.
+    """
+    count, step, size = 24, 0.2, 64  # positions, nm; pixels of a wave
+    length, wrapped = size * 0.1, np.fft.fftfreq(size, 1 / size) * 0.1  # nm
+    probe = np.exp(-(wrapped[:, None] ** 2 + wrapped**2) / (4 * 0.15**2))
+    width, height = 0.6, 30.0  # nm, V nm
+    middle = step * (count - 1) / 2
+
+    def square(y, x):
+        return (y - middle) ** 2 + (x - middle) ** 2
+
+    frames = np.empty((count, count, size, size))
+    for row, column in np.ndindex(count, count):
+        y, x = step * row + wrapped[:, None], step * column + wrapped
+        wave = probe * np.exp(1j * sigma * height * np.exp(-square(y, x) / (2 * width**2)))
+        frames[row, column] = np.fft.fftshift(abs(np.fft.fft2(wave)) ** 2)
+    counts = (frames / frames.max() * 2e9).astype("u4")
+    per_nm = 1 / length
+    nm, k_axis = (0.0, step, "nm"), (size / 2, per_nm, "1/nm")
+    path = write_dm(tmp_path / "scan.dm4", counts, calibrations=[nm, nm, k_axis, k_axis])
+    found = tiles.dpc(open_dataset(path), beam_energy=volts)
+    y, x = np.indices((count, count)) * step
+    # The intensity of the probe, a Gaussian of 0.15 nm, blurs the potential.
+    broad = width**2 + 0.15**2
+    potential = height * width**2 / broad * np.exp(-square(y, x) / (2 * broad))
+    assert [shown_of(one).units for one in found] == ["rad", "V", "C/m^2"]
+    assert error_of(found.phase.compute(), sigma * potential) < 0.01
+    field = np.stack([(y - middle), (x - middle)], -1) * potential[..., None] / broad
+    np.testing.assert_allclose(found.electric_field, field, atol=0.01 * abs(field).max())
+    laplacian = potential * (square(y, x) / broad**2 - 2 / broad)
+    charge = -8.8541878188e-12 * laplacian * 1e9  # V/nm to V/m
+    inner = (slice(2, -2),) * 2
+    error = abs(found.charge_density.compute() - charge)[inner].max()
+    assert error < 0.01 * abs(charge).max()
+    thick = tiles.dpc(open_dataset(path), beam_energy=volts, thickness="20 nm")
+    np.testing.assert_allclose(
+        thick.electric_field, field / 20e-9, atol=0.01 * abs(field).max() / 2e-8
+    )
+    assert [shown_of(one).units for one in thick] == ["rad", "V/m", "C/m^3"]

@@ -113,10 +113,11 @@ def test_default_centre_slices_and_expressions(tmp_path):
     rates = np.where(np.hypot(Y - 12, X - 15) < 5, 30, 2)
     frames = rng.poisson(rates, (*NAV, *SIG)).astype("u2")
     arr = open_dataset(write_mib(tmp_path / "scan.mib", frames[..., :24]))
-    found = tiles.radial_profile(arr)
+    found, at = tiles.radial_profile(arr), tiles.find_disk(arr).center
+    assert np.hypot(*np.subtract(at, (12, 15))) < 0.1
     y, x = np.indices((24, 24))
     np.testing.assert_allclose(
-        found.compute(), profile(frames[..., :24], np.hypot(y - 12, x - 15), 1), rtol=1e-6
+        found.compute(), profile(frames[..., :24], np.hypot(y - at[0], x - at[1]), 1), rtol=1e-6
     )
     part = 2 * arr[1:3, ::2, 2:, 1:].astype("f8")
     found = tiles.radial_profile(part, (10, 14), 1.5)
