@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from dask_tiled.engine.vectors import (
     MOST_COUNTED,
     Collect,
     NoPrimitive,
+    Room,
     Totals,
     Value,
     Vectors,
@@ -106,7 +106,7 @@ def accumulate(
         dtype = np.dtype(f"{dtype.kind}4") if narrow and dtype.kind in "iu" else dtype
     if counts and vectors.group > 1:
         raise NoPrimitive(f"no kernel for nanmean {IN_SHORT_GROUPS}")
-    results = vectors.room((1 + counts, *vectors.left), neutral(ufunc, dtype), dtype)
+    results = vectors.room((1 + counts, *vectors.left), dtype, neutral(ufunc, dtype))
     out, *number = vectors.outputs(results)
     if skips or not any(append(vectors, last, out) for append in fused):
         exact = adds and not skips and _is_exact(last)
@@ -116,7 +116,8 @@ def accumulate(
                 _count_numbers(vectors, value, count)
             value = _without_nan(vectors, value, neutral(ufunc, dtype))
         _append(vectors, ufunc, value if adds else vectors.cast(value, dtype), out, results)
-    return lambda: np.moveaxis(results, 0, -1) if counts else results[0, ...]
+    at = results.number
+    return lambda own: np.moveaxis(own[at], 0, -1) if counts else own[at][0, ...]
 
 
 def truths(vectors: Vectors, last: Step, ufunc: np.ufunc) -> Collect:
@@ -131,10 +132,10 @@ def truths(vectors: Vectors, last: Step, ufunc: np.ufunc) -> Collect:
         value = vectors.cast(vectors.step(last), np.dtype(bool))
     if value.dtype.kind != "b" or vectors.takes_whole(value):
         ufunc = EXTREMES[ufunc if above else OPPOSITE[ufunc]]
-    results = vectors.room((1, *vectors.left), neutral(ufunc, value.dtype), value.dtype)
+    results = vectors.room((1, *vectors.left), value.dtype, neutral(ufunc, value.dtype))
     (out,) = vectors.outputs(results)
     _append(vectors, ufunc, value, out, results)
-    return lambda: (results[0, ...] > limit) == above
+    return lambda own: (own[results.number][0, ...] > limit) == above
 
 
 def _without_nan(vectors: Vectors, value: Value, neutral: float) -> Value:
@@ -145,7 +146,7 @@ def _without_nan(vectors: Vectors, value: Value, neutral: float) -> Value:
     return chosen
 
 
-def _append(vectors: Vectors, ufunc: np.ufunc, value: Value, out: Value, results: Array) -> None:
+def _append(vectors: Vectors, ufunc: np.ufunc, value: Value, out: Value, results: Room) -> None:
     """Append the step that accumulates pixels, by the fastest primitive."""
     if vectors.takes_whole(value):
         initial, exact = neutral(ufunc, results.dtype), results.dtype.kind in "iu"
@@ -274,10 +275,10 @@ def moments(vectors: Vectors, last: Step, *, skips: bool) -> Collect:
     """
     if vectors.group > 1:
         raise NoPrimitive(f"no kernel for var and std {IN_SHORT_GROUPS}")
-    shape, pixels = (3 + skips, *vectors.left), vectors.reduced
+    shape = 3 + skips, *vectors.left
     initial = np.zeros((3 + skips, *[1] * len(vectors.left)))
     initial[0] = np.nan
-    results = vectors.room(shape, initial, initial.dtype)
+    results = vectors.room(shape, initial.dtype, initial)
     shift, total, squares, *number = vectors.outputs(results)
     value = vectors.step(last)
     for out in number:
@@ -288,8 +289,8 @@ def moments(vectors: Vectors, last: Step, *, skips: bool) -> Collect:
     else:
         kind = f"{'nan' * skips}moments_{'each' if shift.is_dense else 'row'}"
         vectors.primitive(kind, [value, shift, total], squares)
-
-    return partial(about_the_mean, results, None if skips else pixels)
+    pixels = None if skips else vectors.reduced
+    return lambda own: about_the_mean(own[results.number], pixels)
 
 
 def about_the_mean(results: Array, pixels: int | None = None) -> Array:
@@ -327,8 +328,8 @@ def places(vectors: Vectors, last: Step, ufunc: np.ufunc, gone: tuple[int, ...])
     if by_row and (np.diff(along.ravel()) < 0).any():
         raise NoPrimitive("positions along a transposed row")
     along = along.astype(np.min_scalar_type(max(limit, 256)))
-    results = vectors.room(shape, neutral(ufunc, dtype), dtype)
-    positions = vectors.room(shape, limit, along.dtype)
+    results = vectors.room(shape, dtype, neutral(ufunc, dtype))
+    positions = vectors.room(shape, along.dtype, limit)
     value = vectors.step(last)
     best, place = vectors.array(results, kept), vectors.array(positions, kept)
     where = vectors.array(along, tuple(n > 1 for n in along.shape))
@@ -337,12 +338,14 @@ def places(vectors: Vectors, last: Step, ufunc: np.ufunc, gone: tuple[int, ...])
         kind += "_of_whole"
     vectors.primitive(kind, [value, where, best], place)
 
-    def collect() -> Array:
-        rest = [axis for axis, n in enumerate(results.shape) if n > 1 and axis in gone]
+    rest = [axis for axis, n in enumerate(shape) if n > 1 and axis in gone]
+
+    def collect(own: Sequence[Array]) -> Array:
+        extremes, where = own[results.number], own[positions.number]
         if not rest:
-            return placed(results, positions)
-        whole = positions + _places_along(rest, sizes, gone)
-        return placed(*first_place(ufunc, results, whole, tuple(rest)))
+            return placed(extremes, where)
+        whole = where + _places_along(rest, sizes, gone)
+        return placed(*first_place(ufunc, extremes, whole, tuple(rest)))
 
     return collect
 
@@ -378,21 +381,21 @@ def counts(vectors: Vectors, last: Step, bins: Bins) -> Collect:
     """Count the pixels in each bin; narrow integers are counted by value first."""
     dtype, (number, limits) = last.to.dtype, bins
     if dtype.kind in "biu" and dtype.itemsize <= MOST_COUNTED:
-        tables = np.zeros((4, 256**dtype.itemsize), np.int64)
-        vectors.own("count", [vectors.step(last)], vectors.fixed(tables))
+        tables = vectors.room((4, 256**dtype.itemsize), np.dtype(np.int64), 0)
+        vectors.own("count", [vectors.step(last)], vectors.whole(tables))
 
-        def collect() -> Array:
-            total = tables.sum(axis=0)
+        def collect(own: Sequence[Array]) -> Array:
+            total = own[tables.number].sum(axis=0)
             (occurring,) = np.nonzero(total)
             values = occurring.astype(f"u{dtype.itemsize}").view(pixel_type(dtype))
             return np.histogram(values, number, limits, weights=total[occurring])[0]
 
         return collect
     edges, scale = _edges(bins, pixel_type(dtype))
-    results = np.zeros(len(edges) - 1, np.int64)
-    beside = [vectors.fixed(np.array([len(results), scale])), vectors.fixed(edges)]
-    vectors.own("bins", [vectors.step(last), *beside], vectors.fixed(results))
-    return lambda: results
+    results = vectors.room((len(edges) - 1,), np.dtype(np.int64), 0)
+    beside = [vectors.fixed(np.array([len(edges) - 1, scale])), vectors.fixed(edges)]
+    vectors.own("bins", [vectors.step(last), *beside], vectors.whole(results))
+    return lambda own: own[results.number]
 
 
 def _edges(bins: Bins, dtype: np.dtype) -> tuple[Array, float]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from dask_tiled.engine.expressions import Register
-from dask_tiled.engine.folding import FrameSink, Kernel, Stored, can_fold, rows_of
+from dask_tiled.engine.folding import FrameSink, Kernel, Stored, can_fold
 from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.engine.limits import (
+    KEPT_BYTES,
     KEPT_READERS,
     LEAST_PRODUCT_FRAMES,
     MOST_PRODUCT_PIXELS,
@@ -67,6 +68,8 @@ class Computation:
     """None keeps the pixels."""
     out: Array | None = None
     """Output buffer for kept pixels, C-contiguous."""
+    _compiled: dict[Hashable, Vectors] = field(default_factory=dict, repr=False)
+    """Vectors that chunks of this shape share."""
 
     @property
     def dtype(self) -> np.dtype:
@@ -84,46 +87,61 @@ class Computation:
         """The reduction; None for a weighting or kept pixels."""
         return self.end if isinstance(self.end, Reduction) else None
 
-    def vectors(self, depth: int = 0, kind: type[Vectors] = Vectors) -> Vectors:
-        """Compile to vectors; a ``depth`` other than 0 limits the output to the last frames."""
-        reduction = self.reduction
-        gone = () if reduction is None else reduction.axes
-        in_order = reduction is not None and reduction.row.finds_place
-        shape = self.shape, self.nav_ndim, depth
-        return kind(self.program, self.operands, gone, *shape, self.out, in_order=in_order)
+    def vectors(self, tile: np.dtype | None, depth: int = 0) -> Vectors:
+        """Return the vectors of the program, which tasks share if they are small.
+
+        The ``tile`` is the dtype of the chunk, if all pixels come from there; a ``depth`` other
+        than 0 limits the output to the last frames.
+        """
+        reduction, shapes = self.reduction, tuple(block.shape for block in self.operands)
+        key = self.program, id(reduction), tile, depth, shapes
+        vectors = self._compiled.get(key)
+        if vectors is None:
+            vectors = Vectors(
+                self.program,
+                self.operands,
+                self.shape,
+                self.nav_ndim,
+                tile=tile,
+                gone=() if reduction is None else reduction.axes,
+                end=None if reduction is None else reduction.steps,
+                in_order=reduction is not None and reduction.row.finds_place,
+                depth=depth,
+            )
+            if vectors.constant_bytes <= KEPT_BYTES:
+                self._compiled[key] = vectors
+        return vectors
 
 
 class VectorSink(FrameSink):
     """Sink that runs a program of one source on the frames of a chunk."""
 
     def __init__(self, job: Computation, chunk: Chunk, depth: int = 0) -> None:
-        self._vectors = job.vectors(depth)
-        (stage,), kept, n = job.program.stages, self._vectors.kept, job.nav_ndim
-        end = None if job.reduction is None else job.reduction.steps
-        steps, _ = self._vectors.steps(stage, chunk.dtype, end)
-        frames = np.arange(math.prod(chunk.nav_shape))
-        super().__init__(Kernel("run_program", frames, steps, self._vectors.header), chunk)
-        self.needs_whole_frames = self._vectors.group > 1
-        self._rows, nav_shape = rows_of(job.shape[:n], [axis for axis in range(n) if kept[axis]])
-        self._nav_shape = nav_shape
-        self.any_order = self._vectors.any_order
-        self._accumulates = self._vectors.adds_frames
+        vectors, n = job.vectors(chunk.dtype, depth), job.nav_ndim
+        self._bound = vectors.bind(job.operands, job.out)
+        (steps,), kept = self._bound.steps, vectors.kept
+        super().__init__(Kernel("run_program", vectors.frames, steps, self._bound.header), chunk)
+        self.needs_whole_frames = vectors.group > 1
+        self._rows, self._nav_shape = vectors.rows
+        self.any_order = vectors.any_order
+        self._accumulates = vectors.adds_frames
         self.needs_order = not (self.any_order or self._accumulates)
-        self._is_by_pixel = any(kept[n:]) and math.prod(nav_shape) < len(frames)
+        results = math.prod(self._nav_shape)
+        self._is_by_pixel = any(kept[n:]) and results < len(vectors.frames)
         if self._is_by_pixel:
-            self._vectors.take_pieces(PIECE_PIXELS)
-            self._together = self._rows if math.prod(nav_shape) > 1 else None
+            self._bound.take_pieces(PIECE_PIXELS)
+            self._together = self._rows if results > 1 else None
         self._grid = job.shape[:n], kept[:n]
         # Whether the lines of a frame are summed: the result then depends on the frames together.
         self._adds_lines = self._is_by_pixel and not all(kept[n:])
         self._packed = None if job.reduction is None else job.reduction.row.packed
-        self.programs = [(self._vectors, steps)]
-        """Programs that run together, and their steps."""
+        self.programs = [self._bound]
+        """Programs that run together."""
 
     @property
     def arrays(self) -> list[Array]:
         """All arrays that the sink holds."""
-        return [*super().arrays, self._rows, *self._vectors.arrays]
+        return [*super().arrays, self._rows, *self._bound.arrays]
 
     @property
     def alike(self) -> Hashable:
@@ -131,7 +149,7 @@ class VectorSink(FrameSink):
         if self._accumulates:
             return None
         grid = None if self._together is None else self._grid
-        return "run_program", self._vectors.walk, self.needs_order, self._is_by_pixel, grid
+        return "run_program", self._bound.walk, self.needs_order, self._is_by_pixel, grid
 
     @classmethod
     def joined(cls, sinks: Sequence[VectorSink]) -> VectorSink:
@@ -157,17 +175,17 @@ class VectorSink(FrameSink):
     @cached_property
     def _twin(self) -> Array | None:
         """Steps for pixels in reversed byte order."""
-        twins = [vectors.twin(steps) for vectors, steps in self.programs]
+        twins = [bound.twin() for bound in self.programs]
         known = [twin for twin in twins if twin is not None]
         return np.concatenate(known) if len(known) == len(twins) else None
 
     @property
     def sums(self) -> Array | None:
         """Sums of integers that only pixels are added to, in any order: a row for some frames."""
-        totals = self._vectors.totals
+        totals = self._bound.vectors.totals
         if totals is None or not totals.adds:
             return None
-        return totals.results.reshape(math.prod(self._nav_shape), -1)
+        return self._bound.totals.reshape(math.prod(self._nav_shape), -1)
 
     def target(self, run: EventRun) -> EventTarget:
         """Return the sums as the output of events."""
@@ -178,16 +196,15 @@ class VectorSink(FrameSink):
 
     @property
     def _columns(self) -> Array:
-        assert self._vectors.totals is not None  # noqa: S101 - for the type checker
-        return self._vectors.totals.results.reshape(-1, math.prod(self._chunk.sig_shape))
+        return self._bound.totals.reshape(-1, math.prod(self._chunk.sig_shape))
 
     def _with(self, columns: Array) -> Kernel:
-        return self._kernel._replace(results=self._vectors.moved(self._kernel.results, columns))
+        return self._kernel._replace(results=self._bound.moved(self._kernel.results, columns))
 
     def _begin(self, results: Array) -> None:
-        assert self._vectors.totals is not None  # noqa: S101 - for the type checker
-        rows = len(self._vectors.totals.results)
-        results.reshape(rows, -1)[...] = np.reshape(self._vectors.totals.initial, (-1, 1))
+        totals = self._bound.vectors.totals
+        assert totals is not None  # noqa: S101 - for the type checker
+        results.reshape(len(self._bound.totals), -1)[...] = np.reshape(totals.initial, (-1, 1))
 
     def _fold_units(self, kernel: Kernel, decoder: Decoder, runs: Runs, window: Window) -> None:
         from dask_tiled.kernels.fold_functions import packed_pixels
@@ -207,17 +224,12 @@ class VectorSink(FrameSink):
             sums,
         )
 
-    @property
-    def vector(self) -> int:
-        """Maximum number of pixels of a vector, for which there are registers."""
-        return self._vectors.vector
-
     def work_for(self, others: Sequence[VectorSink]) -> None:
         """Append the steps of others, which keep their own memory; don't feed them."""
         self.programs += [program for one in others for program in one.programs]
-        steps = np.concatenate([steps for _, steps in self.programs])
+        steps = np.concatenate([step for bound in self.programs for step in bound.steps])
         self._kernel = self._kernel._replace(results=steps)
-        self._vectors.shorten(min(one.vector for one in others))
+        self._bound.shorten(min(bound.vectors.vector for bound in self.programs))
 
     def _depth(self, offsets: Index, nbytes: int) -> int:
         if not self._adds_lines:
@@ -227,13 +239,13 @@ class VectorSink(FrameSink):
 
     def frames(self, first: int, count: int) -> Array:
         """Return frames of the output, a ring buffer of the last ``depth`` frames."""
-        start = first % len(self._vectors.results)
-        return self._vectors.results[start : start + count]
+        start = first % len(self._bound.output)
+        return self._bound.output[start : start + count]
 
     def result(self) -> Array:
         """Return the output, or the reduction with reduced axes of length 1."""
         self._put_back()
-        return self._vectors.result()
+        return self._bound.result()
 
 
 class StageSink:
@@ -241,12 +253,10 @@ class StageSink:
 
     def __init__(self, job: Computation, chunk: Chunk) -> None:
         self._sources, self._width = job.program.sources, job.program.width
-        self._chunk, self._vectors = chunk, job.vectors()
+        self._chunk, self._bound = chunk, job.vectors(None).bind(job.operands, job.out)
         self._shape = math.prod(chunk.nav_shape), *chunk.sig_shape
-        end = None if job.reduction is None else job.reduction.steps
-        self._stages = [
-            (stage, *self._vectors.steps(stage, None, end)) for stage in job.program.stages
-        ]
+        places = (table.places for table in self._bound.vectors.tables)
+        self._stages = list(zip(job.program.stages, self._bound.steps, places, strict=True))
         self._memory: dict[Register, Array] = {}
         self._workspace = Workspace()
         self._readers: dict[Hashable, Reader] = {}
@@ -257,13 +267,13 @@ class StageSink:
         if any(source.layout.has_blocks for source in self._sources):
             return shape
         pixels = min(TILE_BYTES // self._chunk.dtype.itemsize, PROGRAM_BYTES // self._width)
-        bases = [Base()] * (len(shape) - 1) + [Base(self._vectors.group)]
+        bases = [Base()] * (len(shape) - 1) + [Base(self._bound.vectors.group)]
         return fill(shape, max(1, pixels), bases)
 
     @property
     def arrays(self) -> list[Array]:
         """All arrays that the sink holds, without the tiles in registers."""
-        return [*self._vectors.arrays, *(steps for _, steps, _ in self._stages)]
+        return [*self._bound.arrays, *self._bound.steps]
 
     def working_bytes(self, tile: tuple[int, ...]) -> int:
         """Return the bytes of the registers for a tile, and to read the sources of a stage."""
@@ -329,13 +339,13 @@ class StageSink:
             pixels = values[register]
             steps[row, column] += pixels.ctypes.data - start * pixels.itemsize
         zero, nothing = np.zeros(1, np.int64), np.empty(0, np.void)  # registers have all pixels
-        kernel = Kernel("run_program", zero, steps, self._vectors.header)
+        kernel = Kernel("run_program", zero, steps, self._bound.header)
         frames = IN_MEMORY, nothing.view(np.uint8), zero, zero
         fold_in_place()(kernel.call(nothing.dtype), *frames, zero, np.array([start]), tile.size, 1)
 
     def result(self) -> Array:
         """Return the output, or the reduction with reduced axes of length 1."""
-        return self._vectors.result()
+        return self._bound.result()
 
 
 def weighted(job: Computation, chunk: Chunk) -> Computation | None:

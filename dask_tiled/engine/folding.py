@@ -205,7 +205,7 @@ class FrameSink:
         runs = units.runs
         runs = runs._replace(starts=runs.starts + min(0, runs.step * (runs.length - 1)))
         nbytes, firsts = runs.length * decoder.nbytes, self._firsts(runs)
-        if nbytes < LEAST_VIEW or not are_aligned(window, self._pixel):
+        if (nbytes < LEAST_VIEW and len(runs.starts) > 1) or not are_aligned(window, self._pixel):
             count = decoder.nbytes // self._pixel.itemsize
             copy = replace(plain(self._pixel), nbytes=decoder.nbytes, pixels=count)
             copied = runs._replace(step=decoder.nbytes)

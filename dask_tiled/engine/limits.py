@@ -30,6 +30,9 @@ PROGRAM_BYTES = 8 << 20
 """Maximum number of bytes of all registers of a program for one tile."""
 PIECE_PIXELS = 1 << 13
 """Pixels of a frame that are processed at a time for several frames, if results are by pixel."""
+KEPT_BYTES = 32 << 10
+"""Maximum number of bytes that the steps of tasks with chunks of one shape share. Preparing them
+takes 50 us; chunks with more frames, or functions with tables, take much longer."""
 KEPT_READERS = 256
 """Maximum number of readers kept from tile to tile, some KiB each."""
 WEIGHTED_DEPTH = 16

@@ -25,7 +25,7 @@ from dask_tiled.engine.evaluation import (
 from dask_tiled.engine.folding import FrameSink, are_adjacent, can_fold, together
 from dask_tiled.engine.jobs import Chunk, Sink, TileInfo
 from dask_tiled.engine.limits import LEAST_RUN_PIXELS, SHARED_BYTES
-from dask_tiled.engine.vectors import NoPrimitive, Rehearsal
+from dask_tiled.engine.vectors import NoPrimitive
 from dask_tiled.model.indexing import Array, Box, Index, c_order
 from dask_tiled.reading.planning import Ranges
 from dask_tiled.reading.ranges import ReadRanges
@@ -59,14 +59,10 @@ def obstacle(job: Computation, chunk: Chunk) -> Why | None:
     """Return why a chunk has no sink; None if it has one. Nothing is compiled."""
     job = weighted(job, chunk) or job
     is_weighted = isinstance(job.end, Weighting)
-    end = job.reduction.steps if job.reduction else None
     if is_weighted and job.program.is_read:
         return None
-    tile = chunk.dtype if is_weighted or _is_one(job, chunk) else None
     try:
-        vectors = job.vectors(kind=Rehearsal)
-        for stage in job.program.stages:
-            vectors.steps(stage, tile, end)
+        job.vectors(chunk.dtype if is_weighted or _is_one(job, chunk) else None)
     except NoPrimitive as missing:
         return str(missing)
     return None

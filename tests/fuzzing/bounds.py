@@ -167,8 +167,8 @@ def watch():
 
 def watch_memory():
     """Record the memory that programs work in."""
-    begin, run = vectors.Vectors.__init__, evaluation.StageSink._run
-    join, move = evaluation.VectorSink.work_for, vectors.Vectors.moved
+    begin, run = vectors.BoundVectors.__init__, evaluation.StageSink._run
+    join, move = evaluation.VectorSink.work_for, vectors.BoundVectors.moved
 
     @wraps(begin)
     def recorded(self, *args, **options):
@@ -177,21 +177,21 @@ def watch_memory():
 
     @wraps(run)
     def recorded_tiles(self, steps, places, values, start, tile):
-        self._vectors._tiles = [np.asarray(values[register]) for *_, register in places]
+        self._bound._tiles = [np.asarray(values[register]) for *_, register in places]
         run(self, steps, places, values, start, tile)
 
     @wraps(join)
     def recorded_others(self, others):
         join(self, others)
-        self._vectors._others = [one._vectors for one in others]
+        self._bound._others = [one._bound for one in others]
 
     @wraps(move)
     def recorded_columns(self, steps, columns):
         self._moved = [columns]
         return move(self, steps, columns)
 
-    vectors.Vectors.__init__, evaluation.StageSink._run = recorded, recorded_tiles
-    vectors.Vectors.moved = recorded_columns
+    vectors.BoundVectors.__init__, evaluation.StageSink._run = recorded, recorded_tiles
+    vectors.BoundVectors.moved = recorded_columns
     evaluation.VectorSink.work_for = recorded_others
 
 

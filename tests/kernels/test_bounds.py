@@ -115,13 +115,13 @@ def put(holder, name, change):
 
 
 def take_longer_vectors():
-    begin, vectors.VECTOR_BYTES = vectors.Vectors.__init__, 64
+    begin, vectors.VECTOR_BYTES = vectors.BoundVectors.__init__, 64
 
     def longer(self, *args, **options):
         begin(self, *args, **options)
         self.header[0, 2] *= 100
 
-    vectors.Vectors.__init__ = longer
+    vectors.BoundVectors.__init__ = longer
 
 
 FAULTS = {
