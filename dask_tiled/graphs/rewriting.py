@@ -158,8 +158,8 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
     if any(name.startswith(JOINING) for name in graph.layers):
         graph = split_joins(graph)
     trees = trees_of(graph)
-    if any(isinstance(tree, Take) and tree.reads_nothing for tree in trees.values()):
-        graph = reading_nothing(graph, trees)
+    if empty := {x: tree for x, tree in trees.items() if isinstance(tree, Take) and tree.is_empty}:
+        graph = reading_nothing(graph, empty)
         trees = trees_of(graph)
     lowered = known_trees(trees, cache(partial(arrays_of_numpy, graph)))
     if sum(isinstance(tree, Read) for tree in trees.values()) > 1:

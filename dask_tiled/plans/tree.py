@@ -196,7 +196,7 @@ class Take(Rearranged):
     """Axis of the input, and the positions along it, for each axis of the result."""
 
     @property
-    def reads_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether no pixel of an opened array is selected."""
         return isinstance(self.of, Read) and self.chunks is not None and 0 in self.shape
 
