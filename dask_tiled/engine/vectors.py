@@ -109,7 +109,7 @@ def pixel_type(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.uint8) if dtype.kind == "b" else dtype
 
 
-class Table(NamedTuple):
+class StepTable(NamedTuple):
     """The steps of a stage, as numbers."""
 
     steps: Array
@@ -221,7 +221,7 @@ class Vectors:
         return rows_of(self.shape[:n], [axis for axis in range(n) if self.kept[axis]])
 
     @cached_property
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[StepTable]:
         """Tables of all stages, with the addresses of their primitives, which are compiled."""
         for table in self.stages:
             for number, (name, dtypes) in table.primitives.items():
@@ -271,7 +271,7 @@ class Vectors:
         stage: Stage,
         tile: np.dtype | None,
         end: Callable[[Vectors, Step], Collect] | None,
-    ) -> Table:
+    ) -> StepTable:
         """Return the steps of a stage: the last writes the output, or ``end`` accumulates it."""
         self._rows: list[list[int]] = []
         self._links: list[tuple[int, int, int]] = []
@@ -297,7 +297,7 @@ class Vectors:
         if self._columns < LEAST_ROW and {row[self.layout.DATA] for row in self._rows} - of_frames:
             raise NoPrimitive(IN_SHORT_ROWS)
         links = np.array(self._links, np.int64).reshape(-1, 3)
-        return Table(np.array(self._rows, np.int64), links, self._places, self._primitives)
+        return StepTable(np.array(self._rows, np.int64), links, self._places, self._primitives)
 
     def _target(self, to: Register) -> Value:
         """Return the destination of a step."""
@@ -627,7 +627,7 @@ class BoundVectors:
         return self.output if collect is None else collect(self._own)
 
 
-def _linked(table: Table, addresses: Index) -> Array:
+def _linked(table: StepTable, addresses: Index) -> Array:
     """Return the steps of a table with the addresses of arrays."""
     steps, (rows, columns, numbers) = table.steps.copy(), table.links.T
     steps[rows, columns] += addresses[numbers]
