@@ -382,9 +382,10 @@ def rows_of(shape: tuple[int, ...], kept: Sequence[int]) -> tuple[Index, tuple[i
         The index of each point in C order, and the shape of the grid with 1 for axes not kept.
     """
     left = tuple(n if axis in kept else 1 for axis, n in enumerate(shape))
-    rows = np.zeros(shape, np.int64)
-    rows += np.arange(math.prod(left)).reshape(left)
-    return rows.reshape(-1), left
+    numbers = np.arange(math.prod(left))
+    if left == shape:
+        return numbers, left
+    return np.broadcast_to(numbers.reshape(left), shape).flatten(), left
 
 
 def stored_as(units: Units, pixel: np.dtype, *, any_order: bool) -> Stored | None:

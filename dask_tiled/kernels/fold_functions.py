@@ -17,6 +17,8 @@ FRAMES = NUMBERS, BYTES, NUMBERS, NUMBERS
 """A request, bytes, and the offset and the row of each frame."""
 OF_BYTES = {"run_program": "primitives", "fold_each": "fused_folds"}
 """Modules of the folds that are told the bytes of a pixel, and compiled once for all types."""
+OF_BITS = {"spread", "select", "look_up", "count"}
+"""Primitives that copy or count pixels of a size, whatever their type."""
 
 
 @cache
@@ -35,7 +37,28 @@ def address(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> i
 
 @cache
 def primitive(name: str, *dtypes: np.dtype) -> int:
-    """Compile a function of ``primitives`` or ``accumulating``; return its address."""
+    """Compile a function of ``primitives`` or ``accumulating``; return its address.
+
+    Integers whose sign does not matter have the code of unsigned ones.
+    """
+    return _compiled_primitive(name, *_compiled_types(name, dtypes))
+
+
+def _compiled_types(name: str, dtypes: tuple[np.dtype, ...]) -> tuple[np.dtype, ...]:
+    pixel, *_, out = dtypes
+    unsigned = tuple(np.dtype(f"u{dtype.itemsize}") for dtype in dtypes)
+    casts_integers = name == "cast" and pixel.kind in "iu" and out.kind in "iu"
+    if name in OF_BITS or (casts_integers and out.itemsize <= pixel.itemsize):
+        return unsigned
+    if casts_integers:  # only the sign of what becomes wider matters
+        return *dtypes[:-1], unsigned[-1]
+    if name == "truth" and pixel.kind == "i":
+        return *unsigned[:-1], out
+    return dtypes
+
+
+@cache
+def _compiled_primitive(name: str, *dtypes: np.dtype) -> int:
     signature = types.void(*(types.CPointer(from_dtype(one)) for one in dtypes), NUMBER)
     module = "accumulating" if hasattr(accumulating, name) else "primitives"
     in_order = name.endswith("_frames")  # floats are added in the order of the frames
@@ -53,10 +76,14 @@ def reversed_twin(primitive: str) -> str | None:
 @cache
 def fold_units(decoder: str) -> Callable[..., None]:
     """Bind :func:`dask_tiled.kernels.fused_folds.fold_units` to a decoder."""
+    return partial(_unit_driver(), _address_of(compiled(decoder)))
+
+
+@cache
+def _unit_driver() -> Callable[..., None]:
     runs = NUMBERS, NUMBER, NUMBERS, *[NUMBER] * 7
     signature = types.void(NUMBER, NUMBERS, *FRAMES, *runs, types.uint8[::1])
-    driver = compiled("dask_tiled.kernels.fused_folds:fold_units", signature)
-    return partial(driver, _address_of(compiled(decoder)))
+    return compiled("dask_tiled.kernels.fused_folds:fold_units", signature)
 
 
 @cache
