@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -18,18 +18,19 @@ from dask_tiled.engine.expressions import Register
 from dask_tiled.engine.folding import FrameSink, Kernel, Stored, can_fold
 from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.engine.limits import (
-    KEPT_BYTES,
     KEPT_READERS,
     LEAST_PRODUCT_FRAMES,
     MOST_PRODUCT_PIXELS,
+    MOST_SHARED,
     PIECE_PIXELS,
     PIXELS_DEPTH,
     PROGRAM_BYTES,
+    SHARED_CONSTANTS,
     TILE_BYTES,
     WEIGHTED_DEPTH,
 )
 from dask_tiled.engine.programs import Program
-from dask_tiled.engine.reductions import Reduction
+from dask_tiled.engine.reductions import HISTOGRAM, Reduction
 from dask_tiled.engine.vectors import Vectors
 from dask_tiled.model.decoders import Decoder
 from dask_tiled.model.events import EventRun, EventTarget
@@ -68,8 +69,6 @@ class Computation:
     """None keeps the pixels."""
     out: Array | None = None
     """Output buffer for kept pixels, C-contiguous."""
-    _compiled: dict[Hashable, Vectors] = field(default_factory=dict, repr=False)
-    """Vectors that chunks of this shape share."""
 
     @property
     def dtype(self) -> np.dtype:
@@ -88,14 +87,15 @@ class Computation:
         return self.end if isinstance(self.end, Reduction) else None
 
     def vectors(self, tile: np.dtype | None, depth: int = 0) -> Vectors:
-        """Return the vectors of the program, which tasks share if they are small.
+        """Return the vectors of the program; tasks with equal ones share them if they are small.
 
         The ``tile`` is the dtype of the chunk, if all pixels come from there; a ``depth`` other
         than 0 limits the output to the last frames.
         """
         reduction, shapes = self.reduction, tuple(block.shape for block in self.operands)
-        key = self.program, id(reduction), tile, depth, shapes
-        vectors = self._compiled.get(key)
+        end = None if reduction is None else (reduction.row, reduction.axes, reduction.dtype)
+        key = self.program.key, shapes, self.shape, self.nav_ndim, tile, depth, end
+        vectors = SHARED.get(key)
         if vectors is None:
             vectors = Vectors(
                 self.program,
@@ -108,9 +108,16 @@ class Computation:
                 in_order=reduction is not None and reduction.row.finds_place,
                 depth=depth,
             )
-            if vectors.constant_bytes <= KEPT_BYTES:
-                self._compiled[key] = vectors
+            is_whole = reduction is None or reduction.row is not HISTOGRAM  # bins are not in keys
+            if is_whole and vectors.constant_bytes <= SHARED_CONSTANTS:
+                if len(SHARED) >= MOST_SHARED:
+                    SHARED.clear()
+                SHARED[key] = vectors
         return vectors
+
+
+SHARED: dict[Hashable, Vectors] = {}
+"""Vectors of the last tasks of this process."""
 
 
 class VectorSink(FrameSink):

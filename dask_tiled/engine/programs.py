@@ -7,8 +7,8 @@ stage of a program.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Hashable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,6 +29,19 @@ class Stage(NamedTuple):
     kept: set[Register]
     """Registers that later stages use."""
 
+    @property
+    def key(self) -> Hashable:
+        """Key: stages with equal keys have the same steps."""
+        steps = []
+        for function, operands, to in self.steps:
+            called = (
+                function if isinstance(function, np.ufunc) else getattr(function, "dtype", None)
+            )
+            # 1 equals True and 1.0, and registers equal operands of expressions.
+            given = [(type(x), x if isinstance(x, tuple) else repr(x)) for x in operands]
+            steps.append((type(function), called, to, *given))
+        return tuple(steps), tuple(self.reads.items()), frozenset(self.kept)
+
 
 class Program:
     """A compiled expression; it has no open handles, and pickles.
@@ -36,13 +49,25 @@ class Program:
     It is a plain class, as dask does not traverse these.
     """
 
-    __slots__ = ("sources", "stages", "width")
+    __slots__ = ("_key", "sources", "stages", "width")
 
     def __init__(self, sources: tuple[Source, ...], stages: tuple[Stage, ...], width: int) -> None:
         self.sources = sources
         self.stages = stages
         self.width = width
         """Bytes of all registers per pixel."""
+        self._key: Hashable = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without the key, which takes less to make than to send."""
+        return Program, (self.sources, self.stages, self.width)
+
+    @property
+    def key(self) -> Hashable:
+        """Key: programs with equal keys have the same steps, whatever their sources."""
+        if self._key is None:
+            self._key = tuple(stage.key for stage in self.stages)
+        return self._key
 
     @property
     def dtype(self) -> np.dtype:

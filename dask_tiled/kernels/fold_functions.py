@@ -46,15 +46,18 @@ def primitive(name: str, *dtypes: np.dtype) -> int:
 
 def _compiled_types(name: str, dtypes: tuple[np.dtype, ...]) -> tuple[np.dtype, ...]:
     pixel, *_, out = dtypes
-    unsigned = tuple(np.dtype(f"u{dtype.itemsize}") for dtype in dtypes)
     casts_integers = name == "cast" and pixel.kind in "iu" and out.kind in "iu"
     if name in OF_BITS or (casts_integers and out.itemsize <= pixel.itemsize):
-        return unsigned
+        return tuple(map(_unsigned, dtypes))
     if casts_integers:  # only the sign of what becomes wider matters
-        return *dtypes[:-1], unsigned[-1]
+        return *dtypes[:-1], _unsigned(out)
     if name == "truth" and pixel.kind == "i":
-        return *unsigned[:-1], out
+        return *map(_unsigned, dtypes[:-1]), out
     return dtypes
+
+
+def _unsigned(dtype: np.dtype) -> np.dtype:
+    return np.dtype(f"u{dtype.itemsize}")
 
 
 @cache

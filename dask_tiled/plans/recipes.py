@@ -81,10 +81,6 @@ class Recipe:
         self._programs: dict[Dtypes, Program | Why] = {}
         self._outlines: dict[tuple[tuple[int, ...], Dtypes], Computation | Why] = {}
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out what holds addresses of this process."""
-        return self.__dict__ | {"_outlines": {}}
-
     def but(self, **changes: Any) -> Recipe:
         """Return a recipe with another expression, view or step."""
         own = {"expression": self.expression, "view": self.view, "step": self.step}

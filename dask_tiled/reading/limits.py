@@ -13,7 +13,8 @@ BUFFERED_BYTES = 2 << 20
 KERNEL_BYTES = 512 << 10
 """Bytes of a read by a kernel: they stay in the cache of a core beside results."""
 REQUESTED_BYTES = 128 << 20
-"""Bytes that a kernel reads and folds before Python runs again."""
+"""Bytes that a kernel reads and folds before Python runs again. Sums of 64 MiB take 1.39 times as
+long with 1 MiB, 1.11 with 4 MiB and 1.08 with 16 MiB."""
 MAPPED_BYTES = 32 << 20
 """Largest window to map: touched pages count as memory of the process."""
 LEAST_MAPPED_BYTES = 1 << 20
