@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 OPEN_FILES = 8
-"""Files held open at once for a chunk."""
+"""Files held open at once for a chunk: sums over 512 files take as long with 1 as with 1,024."""
 POPULATED_BYTES = 1 << 18
-"""Bytes populated by one madvise call."""
+"""Bytes populated by one madvise call. All frames, or every eighth, take as long with 4 KiB as with
+8 MiB; more would load pages between distant frames."""
 IDLE_DESCRIPTORS = 32
 """Maximum number of idle descriptors in a process."""
 BUFFERED_BYTES = 2 << 20

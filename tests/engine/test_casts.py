@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from strategies import chunked
 
 import dask_tiled
-from dask_tiled.engine import casts
+from dask_tiled.engine import casts, evaluation
 from dask_tiled.engine.casts import ODD
 from dask_tiled.testing import write_npy
 
@@ -78,6 +78,7 @@ def test_casts_of_an_unknown_machine(tmp_path, monkeypatch, to):
     pixels = np.resize(VALUES.astype("f4"), (3, 4, 50))
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "floats.npy", pixels))
     monkeypatch.setattr(casts, "_is_as_here", lambda *_: False)
+    monkeypatch.setattr(evaluation, "SHARED", {})
     total = (arr + 0).astype(to).sum((1, 2))
     assert on_tiles(total)
     np.testing.assert_array_equal(total.compute(), pixels.astype(to).sum((1, 2)))

@@ -7,7 +7,7 @@ import pytest
 from checks import on_tiles
 
 import dask_tiled
-from dask_tiled.engine import loops, vectors
+from dask_tiled.engine import evaluation, loops, vectors
 from dask_tiled.testing import write_npy
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -20,6 +20,7 @@ def test_ufuncs_with_another_layout_are_called_on_chunks(tmp_path, monkeypatch, 
     other = type("_UFunc", (ctypes.Structure,), {"_fields_": fields})
     monkeypatch.setattr(loops, "_UFunc", other)
     monkeypatch.setattr(vectors, "loop_of", loops.loop_of.__wrapped__)
+    monkeypatch.setattr(evaluation, "SHARED", {})
     pixels = np.random.default_rng(0).random((4, 5, 32))
     arr = dask_tiled.open_dataset(write_npy(tmp_path / "floats.npy", pixels))
     total = np.log1p(np.hypot(arr, 2)).sum((1, 2))

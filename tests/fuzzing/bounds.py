@@ -132,6 +132,7 @@ def of_native(name):
 def watch():
     """Check every kernel that is compiled from now on, in this process."""
     kernel_names()  # imports all modules
+    evaluation.SHARED.clear()
     compiled, address_of, loop_of = decoding.compiled, fold_functions._address_of, vectors.loop_of
 
     @cache
