@@ -18,6 +18,7 @@ import numpy as np
 from dask_tiled.engine.accumulators import placed
 from dask_tiled.engine.reductions import Reduction
 from dask_tiled.graphs.layers import results_in
+from dask_tiled.graphs.limits import FEW_PARTS, LEVELS
 from dask_tiled.graphs.names import (
     Alias,
     ArrayBlockIdDep,
@@ -31,11 +32,6 @@ from dask_tiled.plans.last_steps import LaterSteps
 from dask_tiled.plans.recipes import Recipes, make
 from dask_tiled.plans.tasks import Block, Key, Nested, Room
 from dask_tiled.tiling.bases import Chunks, Grid
-
-SOME = 4
-"""Partial results combined per task, if there are few."""
-LEVELS = 3
-"""Maximum number of tasks that combine a result in turn."""
 
 
 def reduced(
@@ -93,7 +89,7 @@ class Ending:
             if self.reduction.row.finds_place:
                 parts = [self._moved(*pair, grid) for pair in zip(chunk_keys, parts, strict=True)]
             shown = [k for a, k in enumerate(block) if a not in self.gone]
-            width = next(n for n in count(SOME) if n**LEVELS >= len(parts))
+            width = next(n for n in count(FEW_PARTS) if n**LEVELS >= len(parts))
             for level in range(LEVELS):
                 if len(parts) <= width:
                     break

@@ -20,6 +20,7 @@ from dask_tiled.engine.reductions import HISTOGRAM
 from dask_tiled.engine.run import parts_of, take_windows, tile_for
 from dask_tiled.engine.tile_jobs import MapSink, ReduceSink
 from dask_tiled.graphs.functions import is_known
+from dask_tiled.graphs.limits import OF_HISTOGRAM, OWN_FUNCTIONS
 from dask_tiled.model.indexing import Array, Box, Shaped
 from dask_tiled.plans.recipes import Begun, Recipes
 from dask_tiled.plans.tasks import Block, Function
@@ -28,12 +29,6 @@ from dask_tiled.reading.amounts import memory_of
 from dask_tiled.reading.planning import frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Source
-
-OWN_FUNCTIONS = 32
-"""Most temporaries of functions of this package, in bytes per pixel of a tile."""
-
-OF_HISTOGRAM = 2.5
-"""Most temporaries of ``numpy.histogram``, per byte of the engine's counts of values."""
 
 
 class Cost(NamedTuple):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from dask.highlevelgraph import HighLevelGraph
 
+from dask_tiled.graphs.limits import MOST_PARTS
 from dask_tiled.graphs.names import (
     Alias,
     Blockwise,
@@ -24,8 +25,6 @@ from dask_tiled.plans.plan import layers_in_order
 from dask_tiled.plans.tasks import Block, Key
 
 JOINING = CONCATENATES, STACKS
-MOST_PARTS = 64
-"""Maximum number of parts of a joined array; each adds overhead, whatever its size."""
 
 
 class Joined(NamedTuple):

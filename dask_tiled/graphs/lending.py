@@ -18,6 +18,7 @@ import numpy as np
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.graphs.layers import function_of
+from dask_tiled.graphs.limits import LEAST_LENT_PIXELS
 from dask_tiled.graphs.names import (
     Blockwise,
     Layer,
@@ -35,9 +36,6 @@ from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.system.pages import detach
 from dask_tiled.tiling import machine
 from dask_tiled.tiling.bases import Grid
-
-LEAST_PIXELS = 1 << 21
-"""Minimum number of pixels of a chunk: ``malloc`` reuses the memory of smaller ones anyway."""
 
 
 class Spare:
@@ -132,7 +130,7 @@ def lending(graph: HighLevelGraph, wanted: Collection[str]) -> HighLevelGraph:
             continue
         (numbers,) = layer.io_deps.values()
         largest = math.prod(max(axis, default=0) for axis in numbers.chunks)
-        if name in wanted or largest < LEAST_PIXELS:  # fresh memory of small chunks takes no time
+        if name in wanted or largest < LEAST_LENT_PIXELS:
             continue
         spare, ((source, _), (grid, _), (_, axes)) = f"memory-{name}", layer.indices
         given = source, None, TaskRef(spare), None, grid, None, numbers, axes

@@ -25,6 +25,7 @@ from dask_tiled.graphs.functions import (
     reshaping_of,
 )
 from dask_tiled.graphs.layers import DESCRIPTION, function_of
+from dask_tiled.graphs.limits import MOST_PLACES
 from dask_tiled.graphs.moves import is_broadcast, leaves_places, places_taken
 from dask_tiled.graphs.names import (
     Blockwise,
@@ -67,8 +68,6 @@ from dask_tiled.tiling.bases import Chunks, Grid
 
 STACKS, CONCATENATES = "stack-", "concatenate-"
 """Name prefixes of dask's joining layers."""
-MOST_PLACES = 1 << 17
-"""Longest axis whose selected positions are listed."""
 
 
 def trees_of(graph: HighLevelGraph) -> dict[str, Tree]:

@@ -17,6 +17,7 @@ from dask.local import get_sync
 
 from dask_tiled.graphs.aggregation import finished_later
 from dask_tiled.graphs.layers import fused
+from dask_tiled.graphs.limits import FEW_PIXELS, LEAST_FRAMES, LEAST_RESULT_PIXELS
 from dask_tiled.graphs.names import (
     ArrayBlockIdDep,
     Blockwise,
@@ -38,15 +39,6 @@ from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Chunks, Grid, ceil_div
 from dask_tiled.tiling.machine import processors
-
-LEAST_PIXELS = 1 << 19
-"""Minimum number of pixels of a result; concatenating smaller ones takes no noticeable time."""
-
-LEAST_FRAMES = 1 << 12
-"""Minimum number of frames that a thread reads: fewer take less time than starting it."""
-
-FEW_PIXELS = 1 << 16
-"""Maximum number of pixels that a single task reads, in any number of chunks."""
 
 
 class OutputBuffer:
@@ -134,7 +126,7 @@ def concatenated(final: str, tasks: Iterable[Task], name: str, chunks: Chunks) -
     layers: dict[str, Layer] = {name: MaterializedLayer(made)}
     refs: dict[Key, object] = {key[1:]: TaskRef(key) for key in made if key[0] == name}
     last, shape = partial(Task, final, finalize), tuple(map(sum, chunks))
-    if math.prod(shape) >= LEAST_PIXELS:
+    if math.prod(shape) >= LEAST_RESULT_PIXELS:
         result, grid = f"result-{final}", Grid.of(chunks)
         layers[result] = MaterializedLayer({result: Task(result, OutputBuffer, shape)})
         last = partial(Task, final, OutputBuffer.whole, TaskRef(result))
@@ -218,7 +210,7 @@ def put_together(
             dependencies[final] = set()
             del layers[name], dependencies[name]
             continue
-        if math.prod(shape) < LEAST_PIXELS:
+        if math.prod(shape) < LEAST_RESULT_PIXELS:
             continue
         result, putting = f"result-{final}", f"put-{final}"
         in_place = not work.recipe.is_read and work.recipe.view.is_in_order

@@ -23,7 +23,6 @@ from dask_tiled.engine.reductions import HISTOGRAM, STATES, SUM, Reduction
 from dask_tiled.errors import warn_once
 from dask_tiled.foreign import NoSuchNameError
 from dask_tiled.graphs.aggregation import (
-    LEVELS,
     Concatenation,
     Ending,
     ending_of,
@@ -36,6 +35,7 @@ from dask_tiled.graphs.joins import JOINING, split_joins
 from dask_tiled.graphs.labelling import LABELLED, unlabelled
 from dask_tiled.graphs.layers import arrays_of_numpy, calls, fused, held
 from dask_tiled.graphs.lending import lending
+from dask_tiled.graphs.limits import LEVELS
 from dask_tiled.graphs.names import (
     ArrayBlockIdDep,
     Layer,

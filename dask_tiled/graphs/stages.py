@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.graphs.aggregation import combined, finished, finished_chunk
+from dask_tiled.graphs.limits import KEPT_SHARE, LEAST_KEPT, MOST_KEPT
 from dask_tiled.graphs.names import (
     Alias,
     DataNode,
@@ -33,10 +34,6 @@ Key = Any
 """Key of a task: text, or text and integers."""
 Call = tuple[Any, ...]
 """A function and its arguments."""
-MOST_KEPT, LEAST_KEPT = 1024, 16
-"""Limits to the number of results of combined chunks that are kept."""
-SHARE = 64
-"""Within these limits, kept results take at most this fraction of the bytes that are read."""
 OURS = combined, finished
 """Functions that combine the results of chunks."""
 COMBINING = "-partial-", "-aggregate-"
@@ -126,7 +123,7 @@ class Stages:
     def _worth_keeping(self, block_bytes: int) -> set[Key]:
         """Return the keys of results to keep."""
         total = sum(self.read.values())
-        count = total // (SHARE * max(1, block_bytes)) if self.counts_bytes else MOST_KEPT
+        count = total // (KEPT_SHARE * max(1, block_bytes)) if self.counts_bytes else MOST_KEPT
         least = max(1, total // min(MOST_KEPT, max(LEAST_KEPT, count)))
         ends = {x for key in self.wanted for x in self.inputs(self.actual(key))}
         kept = {key for key in ends if self.below[key]} | {*self.wanted}

@@ -16,15 +16,10 @@ from dask import config
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.graphs.aggregation import LEVELS, SOME
+from dask_tiled.graphs.limits import FEW_PARTS, LEAST_RESULTS, LEVELS, MOST_COMBINED_BYTES
 from dask_tiled.graphs.names import Layer, MaterializedLayer
 from dask_tiled.plans.tasks import Key
 from dask_tiled.plans.tree import Combine
-
-LEAST_RESULTS = 1000
-"""Minimum number of results of chunks that are combined in few levels."""
-MOST_BYTES = 256 << 20
-"""Maximum number of bytes that a task combines."""
 
 
 def in_few_levels(graph: HighLevelGraph, chains: Iterable[Sequence[Combine]]) -> HighLevelGraph:
@@ -66,8 +61,8 @@ def _levels(
     if number < LEAST_RESULTS or not _is_as_usual(begun, counts, axes):
         return None
     nbytes = math.prod(map(max, chunks)) * dtype.itemsize
-    width = next(n for n in count(SOME) if n**LEVELS >= number)
-    width = max(SOME, min(width, MOST_BYTES // max(1, nbytes)))
+    width = next(n for n in count(FEW_PARTS) if n**LEVELS >= number)
+    width = max(FEW_PARTS, min(width, MOST_COMBINED_BYTES // max(1, nbytes)))
     between, last = (next(iter(tasks.values()))[0] for tasks in (begun, ended))
     (final, *_), kept = next(iter(ended)), [k for k in range(len(counts)) if k not in axes]
     keepdims = len(next(iter(ended))) > 1 + len(kept)
@@ -98,7 +93,7 @@ def _levels(
 
 def _is_as_usual(begun: Mapping[Key, Any], counts: Sequence[int], axes: Sequence[int]) -> bool:
     """Return whether tasks combine as many results as dask does by default."""
-    usual = max(int(SOME ** (1 / len(axes))), 2)
+    usual = max(int(FEW_PARTS ** (1 / len(axes))), 2)
     most = [max(key[1 + axis] for key in begun) + 1 for axis in range(len(counts))]
     expected = [-(-n // usual) if k in axes else n for k, n in enumerate(counts)]
     return config.get("split_every", None) is None and most == expected

@@ -22,7 +22,7 @@ PIXELS = np.random.default_rng(0).integers(0, 4000, SHAPE).astype(">u2")
 
 @pytest.fixture
 def arr(tmp_path, monkeypatch):
-    monkeypatch.setattr(lending, "LEAST_PIXELS", 1)
+    monkeypatch.setattr(lending, "LEAST_LENT_PIXELS", 1)
     return dask_tiled.open_dataset(write_npy(tmp_path / "scan.npy", PIXELS), chunks=(2, -1, -1))
 
 
@@ -101,7 +101,7 @@ def test_a_view_keeps_only_its_own_chunk():
 @pytest.fixture
 def native(tmp_path, monkeypatch):
     """Yield an array of a file at rest, whose chunks are private pages, and its path."""
-    monkeypatch.setattr(lending, "LEAST_PIXELS", 1)
+    monkeypatch.setattr(lending, "LEAST_LENT_PIXELS", 1)
     path = write_npy(tmp_path / "native.npy", PIXELS.astype("u2"))
     with dask.config.set({"dask-tiled.rest-seconds": 0}):
         yield dask_tiled.open_dataset(path, chunks=(8, -1, -1)), path

@@ -65,7 +65,7 @@ EXPRESSIONS = {
 
 @pytest.fixture(autouse=True)
 def small_results_too(monkeypatch):
-    monkeypatch.setattr(results, "LEAST_PIXELS", 2)
+    monkeypatch.setattr(results, "LEAST_RESULT_PIXELS", 2)
     with dask.config.set(scheduler="threads", num_workers=4):
         yield
 

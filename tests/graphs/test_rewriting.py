@@ -348,7 +348,7 @@ BESIDE = {
 @pytest.mark.parametrize("one", ALONE.values(), ids=ALONE)
 def test_equal_keys_mean_equal_results(monkeypatch, paths, one, other):
     """Workers may still hold results of another graph."""
-    monkeypatch.setattr(results, "LEAST_PIXELS", 2)
+    monkeypatch.setattr(results, "LEAST_RESULT_PIXELS", 2)
     arr, _ = opened(paths, "u2", (1, 5, 6, 64))
     monkeypatch.setattr(plan, "LEAST_TASK_BYTES", arr.nbytes // 2)
     beside = other(arr)

@@ -82,7 +82,7 @@ def test_what_a_user_has_chosen_is_kept(mapped):
 def test_large_results_are_combined_by_few(mapped, monkeypatch):
     """A task holds no more than some bytes of results."""
     levels = shape_of(mapped.sum((0, 1)))[1]
-    monkeypatch.setattr(widening, "MOST_BYTES", 4 * 8 * 4 * 5)
+    monkeypatch.setattr(widening, "MOST_COMBINED_BYTES", 4 * 8 * 4 * 5)
     assert shape_of(mapped.sum((0, 1)))[1] > levels
     np.testing.assert_allclose(mapped.sum((0, 1)).compute(), (PIXELS**2).sum((0, 1)))
 

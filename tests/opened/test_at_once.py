@@ -67,7 +67,7 @@ def test_values_equal_those_of_a_graph(arr, name, chunks, monkeypatch):
     arr = arr.with_chunks(chunks)
     if arr.npartitions > 1:
         monkeypatch.setattr("dask_tiled.plans.plan.LEAST_TASK_BYTES", 1)
-        monkeypatch.setattr("dask_tiled.graphs.results.LEAST_PIXELS", 100)
+        monkeypatch.setattr("dask_tiled.graphs.results.LEAST_RESULT_PIXELS", 100)
     if np.iscomplexobj(arr) and name in ("min", "max"):
         pytest.skip("dask orders no complex numbers")
     for axis, options in product(AXES, ({}, {"keepdims": True})):

@@ -370,7 +370,7 @@ def test_chunks_with_few_pixels_per_result_are_cut_across(path, monkeypatch, nam
     """Otherwise the results of chunks would be as large as the pixels."""
     monkeypatch.setattr("dask_tiled.plans.plan.LEAST_RUN_BYTES", 1)
     monkeypatch.setattr("dask_tiled.plans.plan.ENOUGH_CHUNKS", 2)
-    monkeypatch.setattr("dask_tiled.graphs.results.LEAST_PIXELS", least)
+    monkeypatch.setattr("dask_tiled.graphs.results.LEAST_RESULT_PIXELS", least)
     function, number = ACROSS[name]
     arr, made, make = opened(path, chunks=(1, 4, 4, 6)), [], Recipes.make
     graphs, rewritten = [], rewriting.rewritten

@@ -84,7 +84,7 @@ def test_sums_equal_those_of_a_graph(tmp_path, kind, dtype, n):
 @pytest.mark.parametrize("size", [2, None])
 def test_scans_of_any_number_of_axes(tmp_path, nav, size, io, monkeypatch):
     """Also where the tasks write into the result."""
-    monkeypatch.setattr("dask_tiled.graphs.results.LEAST_PIXELS", 8)
+    monkeypatch.setattr("dask_tiled.graphs.results.LEAST_RESULT_PIXELS", 8)
     chunks = tuple(size or n for n in nav) + FRAME
     arr = opened(tmp_path, nav, chunks=chunks, io=io)
     check(tiles.apply_masks, arr, masks(3))
