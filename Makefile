@@ -5,6 +5,9 @@
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
+# In the environments of tests and docs. pip finds a CPU build if the index of PyTorch is among its
+# extra indices, and otherwise takes several GB. With `TORCH=` tests that need it are skipped.
+TORCH ?= torch==2.13.0
 PYTEST_ARGS ?=
 # Tests of a file mostly stay on one worker, so that its fixtures are made once; idle workers steal.
 PYTEST_SPREAD := --numprocesses=auto --dist=worksteal
@@ -211,11 +214,12 @@ tests/%/node_modules/installed: tests/%/package.json tests/%/package-lock.json |
 		echo "not installed: $(<D), as npm failed; tests that need it are skipped"; \
 	else touch $@; fi
 
+$(VENVS)/test/installed $(VENVS)/docs/installed: ALSO = $(if $(TORCH),$(TORCH) 'torchdata>=0.11')
 # The stamp is written last, so that an interrupted installation is repeated.
 $(VENVS)/%/installed: pyproject.toml
 	$(if $(PYTHON),,$(error no python3.11 or python3 found; set PYTHON=/path/to/python))
 	@echo "making $(VENVS)/$* with $$("$(PYTHON)" --version)"
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python >= 3.11 is needed; set PYTHON=/path/to/python3.11")'
 	@"$(PYTHON)" -m venv $(VENVS)/$*
-	@$(VENVS)/$*/bin/python -m pip install -qq --disable-pip-version-check --no-compile --editable ".[$*]"
+	@$(VENVS)/$*/bin/python -m pip install -qq --disable-pip-version-check --no-compile --editable ".[$*]" $(ALSO)
 	@touch $@

@@ -66,6 +66,7 @@ MEMBERS = {
     "TilingScheme": "explain, plot, tiles",
     "tiles.Descan": "shifts",
     "tiles.Disk": "center_in_units, mask, radius_in_units, units",
+    "torch.IterableBatches": "epoch, load_state_dict, set_epoch, state_dict",
     "virtual.Parser": "__call__",
 }
 PICTURES = {

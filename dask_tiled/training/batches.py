@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from itertools import chain
@@ -23,7 +24,7 @@ def iter_batches(
     shuffle: Shuffle = False,
     seed: int = 0,
     epoch: int = 0,
-    part: tuple[int, int] = (0, 1),
+    part: tuple[int, int] | None = None,
     tail: Tail = "pad",
     start: int = 0,
     drop_last: bool = False,
@@ -60,9 +61,10 @@ def iter_batches(
         so that files are read in large pieces.
     seed, epoch : int
         Random seed and number of the epoch; the order depends on these two numbers only.
-    part : (int, int)
+    part : (int, int), optional
         The part of the epoch to iterate over, and the number of parts, such as the rank
-        and the number of processes of a distributed training.
+        and the number of processes of a distributed training; by default the whole. In a worker of
+        a DataLoader of PyTorch the default is the worker's share of the batches.
     tail : {"pad", "drop", "keep"}
         If the parts would differ in length: "pad" repeats the first samples of the epoch, "drop"
         leaves out the last ones, and "keep" gives some parts one sample more.
@@ -105,9 +107,20 @@ def iter_batches(
     limit = check_whole("max_bytes", max_bytes, least=0)
     chance = [check_whole("seed", seed, least=0), check_whole("epoch", epoch, least=0)]
     read = SampleSet.of(source, samples, fields, options)
-    order = part_of(shuffled(len(read), shuffle, read.sample_bytes, chance), part, tail)
-    batches = cut(order, size, drop_last=drop_last)
-    return read_batches(read, batches[first:], prefetch, limit)
+    order = shuffled(len(read), shuffle, read.sample_bytes, chance)
+    batches = cut(part_of(order, part or (0, 1), tail), size, drop_last=drop_last)[first:]
+    worker, workers = worker_of_torch() if part is None else (0, 1)
+    return read_batches(read, batches[worker::workers], prefetch, limit)
+
+
+def worker_of_torch() -> tuple[int, int]:
+    """Return the number of this worker of a DataLoader, and of all; (0, 1) elsewhere.
+
+    The DataLoader takes a batch of each worker in turn.
+    """
+    data: Any = sys.modules.get("torch.utils.data")
+    info = data.get_worker_info() if data is not None else None
+    return (0, 1) if info is None else (info.id, info.num_workers)
 
 
 def cut(order: Index, size: int, *, drop_last: bool) -> list[Index]:

@@ -14,7 +14,7 @@ from dask_tiled.blocks.ahead import AHEAD_BYTES
 from dask_tiled.errors import DatasetError, check_whole, require_extra, warn
 from dask_tiled.foreign import NoSuchNameError, find
 from dask_tiled.model.indexing import Index
-from dask_tiled.training.batches import cut, read_batches
+from dask_tiled.training.batches import cut, read_batches, worker_of_torch
 from dask_tiled.training.order import Shuffle, Tail, part_of, shuffled, span_of
 from dask_tiled.training.scans import POSITION, Batch, SampleSet
 
@@ -138,15 +138,15 @@ class IterableBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the batches of this worker and rank, from a loaded state on."""
-        worker = torch.utils.data.get_worker_info()
-        skip, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        first = self._first + (0 if self._is_loaded_in_worker else skip)
+        worker, workers = worker_of_torch()
+        first = self._first + (0 if self._is_loaded_in_worker else worker)
         self._first, self._is_loaded_in_worker = 0, False
         chance = self._seed, self.epoch
         order = shuffled(len(self._samples), self._shuffle, self._samples.sample_bytes, chance)
         order = part_of(order, self._part, self._tail)
         self._next = first
-        return self._read(cut(order, self._size, drop_last=self._drop_last)[first::step], step)
+        batches = cut(order, self._size, drop_last=self._drop_last)
+        return self._read(batches[first::workers], workers)
 
     def _read(self, batches: Sequence[Index], step: int) -> Iterator[Any]:
         made = read_batches(self._samples, batches, self._prefetch, self._max_bytes)

@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 import dask_tiled
 from dask_tiled import DatasetError, iter_batches, open_dataset
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+if os.environ.get("DASK_TILED_REQUIRE_READERS") == "1":
+    import torch
+else:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from dask_tiled.training import loading  # noqa: E402 - needs PyTorch
+from dask_tiled.training import loading
 
 DataLoader = torch.utils.data.DataLoader
 COUNT = 4 * 5 + 23
@@ -141,6 +144,14 @@ def test_workers_that_persist_see_the_epoch(source):
     for epoch in (0, 1):
         data.set_epoch(epoch)
         assert numbers(loader) == numbers(batches_of(source, shuffle="all", epoch=epoch))
+
+
+def test_iter_batches_in_workers(source):
+    class Batches(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter_batches(source, 4, fields=["frame", "index"], shuffle="all")
+
+    assert numbers(loaded(Batches(), 2)) == numbers(Batches())
 
 
 def test_more_workers_than_batches(source):
