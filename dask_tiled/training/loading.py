@@ -34,11 +34,11 @@ class IterableBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
     Parameters
     ----------
     source : array, path, list of them, catalogue, or mapping of str to these
-        As in :func:`iter_batches`.
+        As in :func:`~dask_tiled.iter_batches`.
     batch_size : int
         Samples of a batch; the last batch may have fewer.
     samples, fields, shuffle, seed, tail, drop_last, prefetch, max_bytes : optional
-        As in :func:`iter_batches`; the last two for each worker.
+        As in :func:`~dask_tiled.iter_batches`; the last two for each worker.
     epoch : int
         Number of the first epoch; see :meth:`set_epoch`.
     rank, world_size : int, optional
@@ -50,7 +50,7 @@ class IterableBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
     transform : callable, optional
         Called with each batch of tensors; its result is returned.
     **options
-        Options of :func:`open_dataset`, for each path.
+        Options of :func:`~dask_tiled.open_dataset`, for each path.
 
     Returns
     -------
@@ -90,15 +90,15 @@ class IterableBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         fields: Sequence[str] | None = None,
         shuffle: Shuffle = False,
         seed: int = 0,
+        tail: Tail = "pad",
+        drop_last: bool = False,
+        prefetch: int = 1,
+        max_bytes: int = AHEAD_BYTES,
         epoch: int = 0,
         rank: int | None = None,
         world_size: int | None = None,
-        tail: Tail = "pad",
-        drop_last: bool = False,
         dtype: Any = None,
         transform: Callable[[Any], Any] | None = None,
-        prefetch: int = 1,
-        max_bytes: int = AHEAD_BYTES,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -183,15 +183,15 @@ class Frames(torch.utils.data.Dataset):  # type: ignore[misc]
     Parameters
     ----------
     source : array, path, list of them, catalogue, or mapping of str to these
-        As in :func:`iter_batches`.
+        As in :func:`~dask_tiled.iter_batches`.
     samples, fields : optional
-        As in :func:`iter_batches`.
+        As in :func:`~dask_tiled.iter_batches`.
     dtype : torch.dtype, optional
         Type of fields that are arrays, such as frames; by default their own.
     transform : callable, optional
         Called with each sample, a dict of tensors; its result is returned.
     **options
-        Options of :func:`open_dataset`, for each path.
+        Options of :func:`~dask_tiled.open_dataset`, for each path.
 
     Raises
     ------
