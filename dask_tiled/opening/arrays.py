@@ -67,8 +67,8 @@ def open_dataset(
         Shape of the scan, (y, x); by default from the file. If it has fewer frames than the file,
         the first ones are used; if it has more, the rest are missing. One size may be -1: it is
         inferred from the number of frames. "auto" takes the shape that frame times, dark frames or
-        the likeness of neighbouring lines suggest, if the files leave it open, with a doubt; it
-        raises if several shapes are likely, or none.
+        the likeness of neighbouring lines suggest, with a doubt, if files have frames in a row; it
+        raises if none is likely, or several, or if frames repeat or lines run to and fro.
     sig_shape : tuple of int, optional
         Shape of a frame, (y, x), for formats that do not store it.
     dtype : dtype, optional

@@ -222,20 +222,20 @@ def _shape(name: str, shape: Any, *, open: bool = False) -> tuple[int, ...] | No
 
 
 def _suggested(desc: Description) -> Description:
-    """Return the frames in the shape that they suggest, or that the files settle.
+    """Return the frames in the shape that they suggest, or that has several axes in the files.
 
-    Raise a DatasetError if nothing suggests one, or several are likely.
+    Raise a DatasetError if nothing suggests one, or none is certain enough.
     """
     path, count = desc.files[0].path, desc.layout.n_frames
     shapes = [Suggestion(*told) for told in facts_of(desc).get("suggested_scans", ())]
     is_open = [one for one in desc.doubts if one.code == "scan-shape"]
-    in_row = bool(is_open) and desc.nav_shape == (count,)
+    in_row = desc.nav_shape == (count,) and count > 1
     if not shapes and in_row:
         from dask_tiled.opening.scan_lines import central_sums, likely_scans
 
         sums = central_sums(desc)
-        shapes = [] if sums is None else likely_scans(sums, desc)
-        if [math.prod(one.shape) for one in shapes] not in ([], [count]):
+        shapes, is_certain = ([], False) if sums is None else likely_scans(sums, desc)
+        if shapes and not is_certain:
             problem = "the frames leave the shape of the scan open"
             found = f"{count} frames; likely are {'; '.join(map(str, shapes))}"
             raise DatasetError(problem, path=path, found=found, hint="Pass nav_shape=.")
@@ -248,9 +248,12 @@ def _suggested(desc: Description) -> Description:
         shown = desc.with_frames(shape, first).with_facts(nav_shape_from=f"inferred: {why}")
         return replace(shown, doubts=(*doubts, inferred_scan(shape, why)))
     if in_row:
-        problem, (open_, *_) = "nothing suggests the shape of the scan", is_open
-        hint = f"{open_.settle[:1].upper()}{open_.settle[1:]}."
-        raise DatasetError(problem, path=path, found=open_.text, hint=hint)
+        problem, found = "nothing suggests the shape of the scan", f"{count} frames in a row"
+        settle = f"pass nav_shape=, or {count} for a series"
+        for doubt in is_open[:1]:
+            found, settle = doubt.text, doubt.settle
+        hint = f"{settle[:1].upper()}{settle[1:]}."
+        raise DatasetError(problem, path=path, found=found, hint=hint)
     return desc
 
 

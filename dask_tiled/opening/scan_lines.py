@@ -30,6 +30,10 @@ LEAST_LIKENESS, LEAST_SPREADS = 0.1, 8
 """Correlation of lines that is no chance: itself, and in standard deviations of noise."""
 NEAR = 0.8
 """Other lengths are likely, too, if their lines are alike by this part of the best."""
+FAR, TURNED = 0.85, 0.7
+"""Frames far apart, or turned lines, explain likeness of which they have at least this part."""
+OUTLIERS = 1, 99
+"""Percentiles of the sums that are compared; others count as these."""
 MOST_CANDIDATES = 4
 
 
@@ -59,7 +63,7 @@ def scan_candidates(arr: da.Array) -> list[ScanCandidate]:
     if sums is None:
         return []
     told = facts_of(desc).get("suggested_scans", ())
-    shapes = [Suggestion(*one) for one in told] or likely_scans(sums, desc)
+    shapes = [Suggestion(*one) for one in told] or likely_scans(sums, desc)[0]
     side = math.isqrt(len(sums))
     if side * side == desc.layout.n_frames and side > 1:
         shapes = [*shapes, Suggestion((side, side), 0, "the number of frames is a square")]
@@ -104,13 +108,18 @@ def central_sums(desc: Description) -> Array | None:
     return np.nan_to_num(np.asarray(sums.compute()), posinf=0, neginf=0)
 
 
-def likely_scans(sums: Array, desc: Description) -> list[Suggestion]:
-    """Return the shapes of scans whose lines are alike."""
-    frames = desc.layout.n_frames
-    return [
-        Suggestion((frames // n, n), 0, f"neighbouring lines of {n} frames are alike")
-        for n in line_lengths(sums, frames)
-    ]
+def likely_scans(sums: Array, desc: Description) -> tuple[list[Suggestion], bool]:
+    """Return the shapes of scans whose lines are alike, and whether one of them is certain enough.
+
+    That is the only one, of all frames, if nothing else explains that its lines are alike.
+    """
+    frames, shapes, is_certain = desc.layout.n_frames, [], True
+    for n in line_lengths(sums, frames):
+        other = objection(sums, frames, n)
+        why = f"neighbouring lines of {n} frames are alike{f', but {other}' if other else ''}"
+        shapes.append(Suggestion((frames // n, n), 0, why))
+        is_certain = not (other or shapes[1:] or frames % n)
+    return shapes, is_certain and bool(shapes)
 
 
 def line_lengths(sums: Array, frames: int) -> list[int]:
@@ -128,19 +137,13 @@ def line_lengths(sums: Array, frames: int) -> list[int]:
         Number of all frames.
     """
     count = len(sums)
-    low = math.ceil(math.sqrt(frames / MOST_UNEVEN))
-    high = min(math.floor(math.sqrt(frames * MOST_UNEVEN)), count // 3)
+    low, high = _range(count, frames)
     if count < FEWEST_FRAMES or high <= low:
         return []
-    window = np.ones(low)
-    slow = np.convolve(sums, window, "same") / np.convolve(np.ones(count), window, "same")
-    size = 1 << (2 * count - 1).bit_length()
-    spectrum = np.abs(np.fft.rfft(sums - slow, size)) ** 2
-    alike = np.fft.irfft(spectrum, size)[: high + 2] / np.arange(count, count - high - 2, -1)
-    if not alike[0] > 1e-12 * float(np.mean(sums**2)):  # all frames are equal
+    alike = _likeness(_detail(sums, low))[: high + 2]
+    if not alike[0]:  # all frames are equal
         return []
-    alike /= alike[0]
-    width = next((k for k in range(1, low) if alike[k] < alike[1] / 2), low)  # of features
+    width = _feature_width(alike, low)
     peaks = [
         k
         for k in range(low, high + 1)
@@ -151,3 +154,60 @@ def line_lengths(sums: Array, frames: int) -> list[int]:
         return []
     near = [k for k in peaks if alike[k] >= NEAR * best]
     return [k for k in near if not any(abs(k - round(k / n) * n) <= width for n in near if n < k)]
+
+
+def objection(sums: Array, frames: int, length: int) -> str:
+    """Return what else explains that lines of a length are alike; empty if nothing does.
+
+    Lines of a scan become less alike with their distance. Frames that are as alike at large
+    distances are a periodic series, or a scan of a lattice, which cannot be told apart.
+    """
+    low, high = _range(len(sums), frames)
+    detail = _detail(sums, low)
+    alike = _likeness(detail)
+    width, half = _feature_width(alike, low), len(sums) // 2
+    lengths = np.r_[width + 1 : low, high + 1 : half]
+    other = max((k for k in lengths.tolist() if alike[k] >= alike[k - 1 : k + 2].max()),
+                key=lambda k: alike[k], default=length)  # fmt: skip
+    if alike[other] > alike[length]:
+        return f"frames at a distance of {other} are more alike"
+    far = np.arange(half, half + half // 2)
+    energy = np.sqrt([np.cumsum(part**2)[-1 - far] for part in (detail, detail[::-1])])
+    mean = np.prod(energy, axis=0) / (len(detail) - far)  # of what overlaps at a distance
+    if np.any(alike[far] * np.mean(detail**2) > FAR * alike[length] * mean):
+        return "frames at large distances are as alike, as in a periodic series"
+    lines = detail[: len(sums) // length * length].reshape(-1, length)
+    turned = np.fft.irfft(np.mean(np.fft.rfft(lines, axis=1) ** 2, axis=0), length)
+    if turned.max() > TURNED * alike[length] * np.mean(np.sum(lines**2, axis=1)):
+        return f"lines are symmetric, as if lines of {length / 2:g} frames ran to and fro"
+    return ""
+
+
+def _range(count: int, frames: int) -> tuple[int, int]:
+    """Return the least and the largest length of lines."""
+    low = math.ceil(math.sqrt(frames / MOST_UNEVEN))
+    return low, min(math.floor(math.sqrt(frames * MOST_UNEVEN)), count // 3)
+
+
+def _detail(sums: Array, low: int) -> Array:
+    """Return sums without outliers, and without what varies slowly along lines."""
+    window, count = np.ones(low), len(sums)
+    limited = np.clip(sums, *np.percentile(sums, OUTLIERS))
+    slow = np.convolve(limited, window, "same") / np.convolve(np.ones(count), window, "same")
+    rest = limited - slow
+    is_equal = np.mean(rest**2) <= 1e-12 * float(np.mean(sums**2))
+    return np.zeros(count) if is_equal else rest
+
+
+def _likeness(detail: Array) -> Array:
+    """Return the correlation of frames at each distance; zeros if all are equal."""
+    count = len(detail)
+    size = 1 << (2 * count - 1).bit_length()
+    spectrum = np.abs(np.fft.rfft(detail, size)) ** 2
+    alike = np.fft.irfft(spectrum, size)[:count] / np.arange(count, 0, -1)
+    return alike / alike[0] if detail.any() else np.zeros(count)
+
+
+def _feature_width(alike: Array, low: int) -> int:
+    """Return the distance at which frames along a line are half as alike as neighbours."""
+    return next((k for k in range(1, low) if alike[k] < alike[1] / 2), low)

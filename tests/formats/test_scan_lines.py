@@ -77,6 +77,57 @@ def test_auto_refuses_what_is_ambiguous(tmp_path):
         open_dataset(path, nav_shape="auto")
 
 
+def serpentine():
+    sums = texture((32, 40), 0)
+    sums[1::2] = sums[1::2, ::-1]
+    return sums
+
+
+def periodic():
+    return 1000 + 50 * np.sin(2 * np.pi * np.arange(1200) / 40)
+
+
+def blinking():
+    return np.random.default_rng(0).poisson(1000, 1200) + 300 * (np.arange(1200) % 48 == 0)
+
+
+def repeated():
+    return np.tile(np.random.default_rng(0).poisson(1000, 40), 30)
+
+
+@pytest.mark.parametrize(
+    ("sums", "why"),
+    [
+        (serpentine, r"lines of 40 frames ran to and fro"),
+        (periodic, "as in a periodic series|more alike"),
+        (blinking, "as in a periodic series|more alike"),
+        (repeated, "as in a periodic series|more alike"),
+        (lambda: texture((13, 200), 5), "the shape of the scan"),  # more uneven than is looked for
+    ],
+)
+def test_auto_refuses_what_explains_itself_otherwise(tmp_path, sums, why):
+    path, _ = write(tmp_path, sums())
+    with pytest.raises(DatasetError, match=why):
+        open_dataset(path, nav_shape="auto")
+
+
+def test_spikes_suggest_nothing():
+    for seed in range(60):
+        sums = 1e6 * (np.random.default_rng(seed).random(1200) < 0.003)
+        assert line_lengths(sums, 1200) == []
+
+
+def test_auto_folds_rows_of_any_format(tmp_path):
+    _, frames = write(tmp_path, texture((20, 30), 3))
+    np.save(tmp_path / "scan.npy", frames)
+    arr = open_dataset(tmp_path / "scan.npy", nav_shape="auto")
+    np.testing.assert_array_equal(arr, frames.reshape(20, 30, 16, 16))
+    assert [one.code for one in arr.description.doubts] == ["scan-shape"]
+    np.save(tmp_path / "scan.npy", frames[:100])
+    with pytest.raises(DatasetError, match=r"nothing suggests the shape.*100 frames in a row"):
+        open_dataset(tmp_path / "scan.npy", nav_shape="auto")
+
+
 def test_pictures_of_likely_shapes(tmp_path):
     """The shape that is likely, and a square; without a doubt, none."""
     sums = texture((20, 45), 4)
