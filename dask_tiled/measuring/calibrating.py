@@ -105,7 +105,7 @@ def calibrate(
     >>> import dask_tiled
     >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
     >>> print(*dask_tiled.calibrate(arr, disk="0.8 mrad").axes[2:])
-    y (steps of 0.4... mrad from -2... mrad) x (steps of 0.4... mrad from -2... mrad)
+    y (steps of 0.3... mrad from -2... mrad) x (steps of 0.3... mrad from -2... mrad)
     """
     x = reducible(arr, None)
     options = {"disk": disk, "rings": rings, "scale_bar": scale_bar}

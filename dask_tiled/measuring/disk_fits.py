@@ -24,7 +24,7 @@ POINTS_PER_RADIUS = 8.0
 """Edge points of a circle of radius 1: the pixel rows and columns that it crosses."""
 OUTLYING = 6.0
 """Error of a pixel, relative to the usual one, from which it is ignored."""
-CLEAN = 0.1
+CLEAN = 0.3
 """Least noise of frames without noise, relative to the level inside."""
 STILL = 1e-3
 """Least step of a fit, in pixels."""
@@ -34,7 +34,7 @@ LEAST_SEEN = 0.3
 """Least share of the circumference of a disk that is seen."""
 RIVAL = 0.6
 """Least share of the circumference of a second disk."""
-LEAST_WIDTH, LOGISTIC = 0.12, 1.702
+LEAST_WIDTH, LOGISTIC = 0.17, 1.702
 """Least width of an edge, in pixels, and the standard deviation of the normal distribution whose
 edge is most like a logistic one of width 1."""
 ROUND_RADIUS = 4.0
@@ -151,7 +151,10 @@ def _edge_points(values: Array, good: Bools) -> _Points:
     """Return the points where a smoothed frame crosses half of the height of its bright areas."""
     median = np.median(_around(np.where(good, values, np.median(values[good]))), axis=(2, 3))
     smooth = median
+    level, contrast = _half_height(smooth[good])
     for half in BOXES:
+        if 3 * (2 * half + 1) > min(values.shape):
+            break
         smooth = _boxed(median, half)
         level, contrast = _half_height(smooth[good])
         noise = np.median(abs(np.diff(smooth[::, :: 2 * half + 1], axis=1)))
@@ -187,7 +190,8 @@ def _edge_points(values: Array, good: Bools) -> _Points:
 def _half_height(values: Array) -> tuple[float, float]:
     """Return half of the height of the bright areas above the dark ones, and that height."""
     low, top = float(np.percentile(values, 10)), float(values.max())
-    high = float(np.median(values[values >= (low + top) / 2]))
+    bright = values[values >= low + (top - low) / 2]  # none of large numbers, by rounding
+    high = float(np.median(bright)) if bright.size else top
     return (low + high) / 2, high - low
 
 

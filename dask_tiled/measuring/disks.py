@@ -66,8 +66,8 @@ class Disk:
     >>> import dask_tiled
     >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
     >>> disk = dask_tiled.tiles.find_disk(arr)
-    >>> round(disk.radius, 1), disk.units, round(disk.radius_in_units, 2)
-    (2.0, 'mrad', 0.8)
+    >>> round(disk.radius), disk.units, round(disk.radius_in_units, 1)
+    (2, 'mrad', 0.8)
     """
 
     center: tuple[float, float]

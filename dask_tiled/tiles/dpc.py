@@ -109,7 +109,7 @@ def phase_from_com(
     >>> import dask_tiled
     >>> arr = dask_tiled.open_dataset(dask_tiled.samples.gold())
     >>> from dask_tiled import tiles
-    >>> phase = tiles.phase_from_com(tiles.center_of_mass(arr))
+    >>> phase = tiles.phase_from_com(tiles.center_of_mass(arr), beam_energy="200 kV")
     >>> phase.shape
     (60, 64)
     """
