@@ -5,9 +5,9 @@
 unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-# In the environments of tests and docs. pip finds a CPU build if the index of PyTorch is among its
-# extra indices, and otherwise takes several GB. With `TORCH=` tests that need it are skipped.
-TORCH ?= torch==2.13.0
+# PyTorch for the environments of tests and docs: `make test TORCH=torch==2.13.0`. By default none, as
+# pip takes several GB unless the index of CPU builds is among its extra indices.
+TORCH ?=
 PYTEST_ARGS ?=
 # Tests of a file mostly stay on one worker, so that its fixtures are made once; idle workers steal.
 PYTEST_SPREAD := --numprocesses=auto --dist=worksteal
@@ -34,7 +34,7 @@ NODE := $(foreach name,chromium zarrita,tests/$(name)/node_modules/installed)
 help:
 	@echo "make demo    write the sample scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
 	@echo "make picture draw the picture of README.md by its own lines"
-	@echo "make test    the whole test suite, on all cores (PYTEST_ARGS='-k mib -x')"
+	@echo "make test    the whole test suite, on all cores (PYTEST_ARGS='-k mib -x'; TORCH=torch for tests with PyTorch)"
 	@echo "make test-fast  one case of each test that is not slow; mostly compiles the first time"
 	@echo "make test-elsewhere  the whole suite as another user, in another folder and language, on one core"
 	@echo "make test-oldest  the suite with the lowest versions that pyproject.toml allows (PYTHON=, PYTEST_ARGS=)"
@@ -58,6 +58,8 @@ help:
 	@echo "make clean   remove everything that the other targets made"
 
 environments: $(foreach name,test lint docs demo judges,$(VENVS)/$(name)/installed) $(NODE)
+environments test test-fast: $(if $(TORCH),$(VENVS)/test/torch)
+environments docs: $(if $(TORCH),$(VENVS)/docs/torch)
 
 demo: $(VENVS)/demo/installed
 	@$(VENVS)/demo/bin/python examples/demo.py $(DEMO_ARGS)
@@ -214,12 +216,15 @@ tests/%/node_modules/installed: tests/%/package.json tests/%/package-lock.json |
 		echo "not installed: $(<D), as npm failed; tests that need it are skipped"; \
 	else touch $@; fi
 
-$(VENVS)/test/installed $(VENVS)/docs/installed: ALSO = $(if $(TORCH),$(TORCH) 'torchdata>=0.11')
+$(VENVS)/%/torch: $(VENVS)/%/installed
+	@$(VENVS)/$*/bin/python -m pip install -qq --disable-pip-version-check --no-compile '$(TORCH)' 'torchdata>=0.11'
+	@touch $@
+
 # The stamp is written last, so that an interrupted installation is repeated.
 $(VENVS)/%/installed: pyproject.toml
 	$(if $(PYTHON),,$(error no python3.11 or python3 found; set PYTHON=/path/to/python))
 	@echo "making $(VENVS)/$* with $$("$(PYTHON)" --version)"
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python >= 3.11 is needed; set PYTHON=/path/to/python3.11")'
 	@"$(PYTHON)" -m venv $(VENVS)/$*
-	@$(VENVS)/$*/bin/python -m pip install -qq --disable-pip-version-check --no-compile --editable ".[$*]" $(ALSO)
+	@$(VENVS)/$*/bin/python -m pip install -qq --disable-pip-version-check --no-compile --editable ".[$*]"
 	@touch $@

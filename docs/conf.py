@@ -2,9 +2,11 @@
 
 import importlib.metadata
 import os
+import re
 import shutil
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import dask
@@ -45,6 +47,9 @@ os.environ["DASK_DASK_TILED__SAMPLES_FOLDER"] = str(SAMPLES)  # for the notebook
 dask.config.set({"dask_tiled.samples-folder": SAMPLES})
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # more threads are slow on busy cores
 
+HAS_TORCH = find_spec("torch") is not None
+# Without PyTorch, its page builds with a mock of it.
+autodoc_mock_imports = [] if HAS_TORCH else ["torch"]
 autodoc_typehints = "none"  # docstrings name the types
 numpydoc_class_members_toctree = False
 numpydoc_show_class_members = False
@@ -180,6 +185,8 @@ def write_generated(app: Sphinx, name: str, text: str) -> None:
     (folder / name).write_text(text, "utf8")
 
 
+TORCH_CELLS = re.compile(r"^(```\{code-cell\}.*\n)((?:(?!```).*\n)*?.*\btorch\.)", re.MULTILINE)
+"""Code cells of notebooks, up to a first use of PyTorch."""
 KERNEL = """
 c.InlineBackend.figure_formats = {"retina"}
 c.Application.log_level = "ERROR"
@@ -217,6 +224,12 @@ def outdated_pages(_: Sphinx, env: BuildEnvironment, *_changes: set[str]) -> lis
     return [name for name in env.all_docs if "/" not in name]
 
 
+def skip_torch(_: Sphinx, __: str, source: list[str]) -> None:
+    """Leave out the execution of cells that need PyTorch, if that is not installed."""
+    if not HAS_TORCH:
+        source[0] = TORCH_CELLS.sub(r"\1:tags: [skip-execution]\n\n\2", source[0])
+
+
 def publish_notebooks(app: Sphinx, exception: Exception | None) -> None:
     """Copy the executed notebooks next to their pages, for download."""
     if exception is None:
@@ -229,6 +242,7 @@ def setup(app: Sphinx) -> None:
     app.connect("builder-inited", configure_kernels)
     app.connect("env-get-outdated", outdated_notebooks)
     app.connect("env-get-outdated", outdated_pages)
+    app.connect("source-read", skip_torch)
     app.connect("build-finished", publish_notebooks)
     app.connect("builder-inited", draw_schemes)
     app.connect("builder-inited", list_formats)

@@ -8,6 +8,7 @@ import sys
 import time
 import tracemalloc
 from contextlib import chdir, contextmanager, suppress
+from importlib import import_module
 
 import pytest
 from dask._task_spec import DataNode, TaskRef
@@ -18,6 +19,15 @@ from dask.highlevelgraph import HighLevelGraph
 from dask_tiled import DatasetError, describe, frame_facts, open_dataset, to_zarr
 from dask_tiled.graphs.rewriting import rewritten
 from dask_tiled.plans.tasks import pixels_of
+
+
+def pytorch():
+    """Return PyTorch; if absent, skip the test or module, or fail if that is required."""
+    if os.environ.get("DASK_TILED_REQUIRE_TORCH") == "1":
+        return import_module("torch")
+    return pytest.importorskip(
+        "torch", reason="PyTorch is not installed: set TORCH=, see make help"
+    )
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
+from checks import pytorch
 from matplotlib.image import imread
 
 import dask_tiled
@@ -35,6 +36,8 @@ def test_examples_of_a_page(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name, tmp_path, monkeypatch):
+    if name == "dask_tiled.training.loading":
+        pytorch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "_registered", {})  # an example registers a format
     assert doctest.testmod(importlib.import_module(name), optionflags=OPTIONS).failed == 0

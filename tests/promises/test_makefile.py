@@ -67,6 +67,21 @@ def test_an_old_python_is_refused(checkout):
     assert not (checkout / ".venvs").exists()
 
 
+@pytest.mark.parametrize("target", ["test", "docs"])
+def test_pytorch_is_installed_on_request_only(checkout, target):
+    def commands(torch):
+        done = make(checkout, "--dry-run", target, "NODE=", f"TORCH={torch}")
+        assert done.returncode == 0, done.stderr
+        return [line for line in done.stdout.splitlines() if "pip install" in line]
+
+    without, with_it = commands(""), commands("torch==2.13.0")
+    assert without
+    assert not any("torch" in line for line in without)
+    assert ["'torch==2.13.0'" in line for line in with_it] == [False] * len(without) + [True]
+    assert f".venvs/{target}/bin/python" in with_it[-1]
+    assert re.search(r"^TORCH \?=$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+
+
 def test_targets_run_all_benchmarks():
     """Pages and scripts name no others."""
     scripts = {path.name for path in (ROOT / "benchmarks").glob("*.py")}

@@ -9,18 +9,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from checks import pytorch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dask_tiled
 from dask_tiled import DatasetError, iter_batches, open_dataset
 
-if os.environ.get("DASK_TILED_REQUIRE_READERS") == "1":
-    import torch
-else:
-    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+torch = pytorch()
 
-from dask_tiled.training import loading
+from dask_tiled.training import loading  # noqa: E402 - needs PyTorch
 
 DataLoader = torch.utils.data.DataLoader
 COUNT = 4 * 5 + 23
