@@ -19,6 +19,7 @@ from dask_tiled import (
     StaleFileError,
     TiledArray,
     TilingRequest,
+    TruncatedFileError,
     UnknownFormatError,
     describe,
     map_tiles,
@@ -299,6 +300,28 @@ def test_truncated_files(tmp_path, name):
             assert opens[1] or not (opens[-1] and sample.counted)
         path.write_bytes(whole)
     np.testing.assert_array_equal(open_dataset(**sample.options).compute(), sample.expected)
+
+
+@pytest.mark.parametrize("name", ["blo", "jeol", "mrc i2", "mrc c8"])
+def test_bytes_after_the_last_frame_are_ignored(sample_of, tmp_path, name):
+    sample = sample_of(name)
+    path = tmp_path / sample.members[0].name
+    path.write_bytes(sample.members[0].read_bytes() + b"\x01 what others append")
+    np.testing.assert_array_equal(open_dataset(path), sample.expected)
+
+
+@pytest.mark.parametrize("name", ["blo", "empad scan", "mib u16", "mib hdr", "seq 5"])
+def test_files_that_end_inside_a_frame_open_with_a_nav_shape(tmp_path, name):
+    sample = TABLE[name](tmp_path, "scan")
+    path = max(sample.members, key=lambda one: one.stat().st_size)
+    os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(TruncatedFileError):
+        describe(**sample.options)
+    nav_shape = sample.expected.shape[: sample.expected.ndim - sample.sig_dims]
+    arr = open_dataset(**sample.options, nav_shape=nav_shape, missing="fill")
+    assert arr.description.missing.tolist() == [len(sample.frames) - 1]
+    frames = arr.compute().reshape(sample.frames.shape)
+    np.testing.assert_array_equal(frames[:-1], sample.frames[:-1])
 
 
 @EVERY

@@ -10,13 +10,18 @@ from dask_tiled import ImageField, describe, open_dataset
 from dask_tiled.formats.tools.choosing import choose_picture
 from dask_tiled.model.doubts import SETTLED_BY
 from dask_tiled.testing import (
+    Tile,
     counting_frames,
+    write_czi,
     write_direct_electron,
+    write_dm,
     write_empad,
+    write_fits,
     write_frms6,
     write_jeol_image,
     write_jeol_list,
     write_k2is,
+    write_lif,
     write_mrc,
     write_nd2,
     write_seq,
@@ -74,6 +79,24 @@ def test_similar_pictures_leave_a_doubt(names):
     assert doubt.text.startswith("2 arrays may be meant; ")
     assert choose_picture("x", names, 2, (100, 100, 100)) == (2, ())
     assert choose_picture("x", names, None, (0, 5, 5)).doubts == ()
+
+
+ALIKE = counting_frames((2, 8, 8), "u2")
+SCENES = [Tile({"S": k, "Y": 0, "X": 9 * k}, one) for k, one in enumerate(ALIKE)]
+OF_TWO_PICTURES = {
+    "czi": lambda path: write_czi(path, SCENES),
+    "dm4": lambda path: write_dm(path, ALIKE[0], more={"other": ALIKE[1]}),
+    "fits": lambda path: write_fits(path, *ALIKE),
+    "lif": lambda path: write_lif(path, {"a": ALIKE[0], "b": ALIKE[1]}, "yx"),
+}
+
+
+@pytest.mark.parametrize("suffix", OF_TWO_PICTURES)
+def test_files_of_two_pictures_of_one_size(tmp_path, suffix):
+    path = OF_TWO_PICTURES[suffix](tmp_path / f"a.{suffix}")
+    (doubt,) = describe(path).doubts
+    assert doubt.code == "default-dataset"
+    assert open_dataset(path, dataset=1, doubts="raise").shape == (8, 8)
 
 
 def test_tiff_series_of_similar_size(tmp_path):

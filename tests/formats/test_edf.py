@@ -1,5 +1,6 @@
 """Files of the ESRF data format, compared with fabio."""
 
+import bz2
 import gzip
 
 import fabio
@@ -153,3 +154,14 @@ def test_more_images_than_a_compressed_file_can_hold(tmp_path):
     path = write_ge(tmp_path / "dark.edf.gz", frames, announced=2**32 - 1, pack=gzip.compress)
     with pytest.raises(dask_tiled.TruncatedFileError, match="of this size cannot hold"):
         dask_tiled.describe(path)
+
+
+@pytest.mark.parametrize("announced", [None, 3])
+def test_files_compressed_by_bzip2(tmp_path, announced):
+    frames, path = counting_frames((3, 5, 7), "u2"), tmp_path / "scan.edf.bz2"
+    if announced is None:
+        write_edf(path, frames)
+    else:
+        write_ge(path, frames, announced=announced)
+    path.write_bytes(bz2.compress(path.read_bytes()))
+    np.testing.assert_array_equal(dask_tiled.open_dataset(path), frames)

@@ -155,6 +155,14 @@ def test_invalid_text_raises(tmp_path, text, kind):
         dask_tiled.open_dataset(path).compute()
 
 
+def test_short_text_raises_at_opening(tmp_path):
+    """Four numbers, with blanks between them, take seven bytes or more."""
+    path, *_ = write_gis(tmp_path / "a.ima", np.zeros((2, 2), "i2"), ascii=True)
+    path.write_bytes(b"1 2 3 ")
+    with pytest.raises(TruncatedFileError, match="too short for its numbers"):
+        dask_tiled.describe(path)
+
+
 HOSTILE = [
     "",
     "5 4 3",

@@ -10,6 +10,7 @@ from lsm_writer import write_lsm
 
 from dask_tiled import open_dataset
 from dask_tiled.formats.tiff import lsm
+from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.testing import counting_frames
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -92,3 +93,15 @@ def test_axes_that_do_not_fit_the_pages_are_ignored(tmp_path):
     arr = open_dataset(path)
     assert arr.dims == ("frame", "s", "y", "x")
     np.testing.assert_array_equal(arr.compute(), FRAMES)
+
+
+def test_files_of_one_series_are_not_searched_for_thumbnails(tmp_path, monkeypatch):
+    asked, is_reduced = [], Pages.is_reduced
+    monkeypatch.setattr(Pages, "is_reduced", lambda *args: asked.append(0) or is_reduced(*args))
+    paths = [tmp_path / f"{k}.tif" for k in range(3)]
+    for path, frame in zip(paths, FRAMES[0], strict=True):
+        tifffile.imwrite(path, frame)
+    open_dataset(paths)
+    assert not asked
+    open_dataset(write_lsm(tmp_path / "a.lsm", FRAMES))
+    assert len(asked) == 1

@@ -736,3 +736,13 @@ def test_many_ignored_elements(tmp_path):
     more = f"<StructuredAnnotations>{one * 30_000}</StructuredAnnotations>"
     path = single(tmp_path, PLANES, inner, more=more)
     np.testing.assert_array_equal(read(path), PLANES)
+
+
+def test_members_are_found_by_uuid_beside_the_target_of_a_link(tmp_path):
+    (tmp_path / "set").mkdir()
+    first, second = write_set(tmp_path / "set", "a", PLANES, [range(10), range(10, 24)])
+    moved = second.rename(tmp_path / "set/moved.tif")
+    link = tmp_path / "link.ome.tif"
+    link.symlink_to(first)
+    for path in (first, moved, link):
+        np.testing.assert_array_equal(read(path, missing="raise"), PLANES)

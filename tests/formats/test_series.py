@@ -197,6 +197,18 @@ def test_list_is_not_continued(tmp_path, members):
     )
 
 
+def test_gap_in_a_list_or_pattern_raises(tmp_path):
+    """The error names the file after the gap, the frame expected there, and the remedy."""
+    paths = write_series(tmp_path / "scan")
+    paths.pop(1).unlink()
+    for given in (paths[:2], tmp_path / "scan*.mib"):
+        with pytest.raises(TruncatedFileError, match="Pass missing='fill'") as caught:
+            open_dataset(given)
+        assert caught.value.path == str(paths[1])
+        assert str(caught.value.expected).startswith("4")
+        assert caught.value.found == 7
+
+
 @pytest.mark.parametrize("copied", [False, True])
 def test_list_with_the_same_frames_twice_raises(tmp_path, copied):
     """A file may be listed twice, or with a copy of it."""
@@ -219,6 +231,20 @@ def test_list_of_files_of_other_geometry_raises(tmp_path):
     assert caught.value.found is not None
 
 
+@pytest.mark.parametrize("lost", range(4))
+@pytest.mark.parametrize("part", [None, -7])
+def test_lost_files_and_parts_are_noticed_by_the_hdr(tmp_path, lost, part):
+    """A file that is absent, or ends inside a frame, raises for the .hdr file and each other."""
+    paths = write_series(tmp_path / "scan", FRAMES.reshape(3, 4, 4, 8), hdr=True)
+    if part is None:
+        paths.pop(lost).unlink()
+    else:
+        os.truncate(paths[lost], paths[lost].stat().st_size + part)
+    for path in (tmp_path / "scan.hdr", *paths):
+        with pytest.raises(TruncatedFileError):
+            open_dataset(path)
+
+
 @pytest.mark.parametrize("other", ["scan1.mib", "scan_2.mib", "scan 3.mib"])
 def test_hdr_of_another_file_is_ignored(tmp_path, other):
     """Beside a .mib file of its own name, a .hdr file does not describe numbered ones."""
@@ -233,6 +259,14 @@ def test_hdr_without_a_name_is_ignored(tmp_path):
     path = write_mib(tmp_path / "123.mib", FRAMES.reshape(3, 4, 4, 8))
     path.with_suffix(".hdr").rename(tmp_path / ".hdr")
     np.testing.assert_array_equal(open_dataset(path).compute(), FRAMES)
+
+
+def test_suffixes_in_capitals(tmp_path):
+    path = write_mib(tmp_path / "scan.mib", FRAMES.reshape(3, 4, 4, 8))
+    hdr = path.with_suffix(".hdr").rename(tmp_path / "scan.HDR")
+    path = path.rename(tmp_path / "scan.MIB")
+    for name in (path, hdr):
+        assert open_dataset(name).shape == (3, 4, 4, 8)
 
 
 @pytest.mark.parametrize(
@@ -266,6 +300,14 @@ def test_pattern_opens_the_files_that_it_matches(tmp_path):
 def test_pattern_without_matches_raises(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\*\.mib"):
         open_dataset(tmp_path / "nothing*.mib")
+
+
+def test_pattern_in_a_folder_with_brackets(tmp_path):
+    """Brackets in the name of an existing folder are no pattern."""
+    (tmp_path / "run [1]").mkdir()
+    write_series(tmp_path / "run [1]" / "scan")
+    arr = open_dataset(tmp_path / "run [1]" / "*.mib")
+    np.testing.assert_array_equal(arr.compute(), FRAMES)
 
 
 @pytest.mark.parametrize("prefix", ["scan [1]_", "[12]*", "a.b.c", "-", "x1y2z"])

@@ -641,6 +641,18 @@ def test_files_of_one_layout_are_parsed_once(tmp_path, monkeypatch):
     assert len(parsed) == 2
 
 
+def test_kinds_are_looked_up_and_not_compared(tmp_path, monkeypatch):
+    """Files may have thousands of kinds."""
+    path, compared = tmp_path / "a.tif", []
+    with tifffile.TiffWriter(path) as writer:
+        for k in range(20):
+            writer.write(np.zeros((1, k + 1), "u1"), metadata=None)
+    equal = lambda *both: compared.append(both) or tuple.__eq__(*both)  # noqa: E731
+    monkeypatch.setattr(tiff_kind.PageLayout, "__eq__", equal)
+    assert len(describe(path).metadata["tiff"]["datasets"]) == 20
+    assert len(compared) < 20
+
+
 # Tasks
 
 

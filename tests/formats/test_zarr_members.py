@@ -11,6 +11,7 @@ from checks import refused
 from range_server import serving
 
 from dask_tiled import Axis, DatasetError, describe, open_dataset, to_zarr
+from dask_tiled.formats.zarr import members
 from dask_tiled.testing import counting_frames
 
 FRAMES = counting_frames((2, 3, 4), "u2")
@@ -100,6 +101,23 @@ def test_groups_in_circles_and_of_many_folders(tmp_path):
         os.mkdir(tmp_path / "b.zarr" / f"{k:04d}")
     with refused(tmp_path / "b.zarr" / "zarr.json", "no array of numbers"):
         open_dataset(tmp_path / "b.zarr")
+
+
+def test_members_are_listed_once_without_their_status(tmp_path, monkeypatch):
+    """A listing tells which members are folders; it takes no request for each of them."""
+    zarr.create_group(tmp_path / "a.zarr")
+    for k in range(30):
+        (tmp_path / "a.zarr" / f"m{k}").mkdir()
+    monkeypatch.setattr(members, "MOST_FOLDERS", 10)
+    asked, listed, is_dir, scandir = [], [], os.path.isdir, os.scandir
+    monkeypatch.setattr(os.path, "isdir", lambda path: asked.append(path) or is_dir(path))
+    monkeypatch.setattr(os, "scandir", lambda path=".": listed.append(path) or scandir(path))
+    with refused(tmp_path / "a.zarr" / "zarr.json", "no array of numbers"):
+        open_dataset(tmp_path / "a.zarr")
+    assert not [path for path in asked if os.path.basename(path).startswith("m")]
+    names = [os.path.basename(path) for path in listed]
+    assert names.count("a.zarr") == 1
+    assert len(names) <= 11
 
 
 def test_members_outside_are_skipped(tmp_path):

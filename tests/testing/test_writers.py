@@ -1,12 +1,14 @@
 """The synthetic writers, checked by independent readers."""
 
 import itertools
+import weakref
 
 import numpy as np
 import pytest
 from conftest import DATA
 from libertem_reader import libertem_reads
 
+from dask_tiled import open_dataset
 from dask_tiled.testing import (
     counting_frames,
     iter_counting_frames,
@@ -19,6 +21,7 @@ from dask_tiled.testing import (
     write_raw_csr,
     write_ser,
 )
+from dask_tiled.testing.mib_pixels import encode_frame
 
 CAPTURES = "mib/Merlin_Single_Quad"
 
@@ -166,6 +169,15 @@ def test_hdr_files_have_the_lines_of_real_ones(data, name, tmp_path):
             assert our_line.rstrip(b" ") == real_line.rstrip(b" ")
 
 
+def test_24_bit_quad_is_two_quad_images(tmp_path):
+    frame = counting_frames((6, 16), "uint32", bits=24)
+    halves = np.divmod(frame, 1 << 12)
+    upper, lower = (encode_frame(half, kind="R64", depth=12, quad=True) for half in halves)
+    assert encode_frame(frame, kind="R64", depth=24, quad=True) == upper + lower
+    path = write_mib(tmp_path / "a.mib", frame[None], kind="R64", depth=24, quad=True)
+    np.testing.assert_array_equal(open_dataset(path), frame[None])
+
+
 def test_series_continues_the_sequence(tmp_path):
     frames = counting_frames((7, 4, 4), "uint16")
     paths = write_mib_series(
@@ -289,6 +301,45 @@ def test_numpy_reads_npy_files(tmp_path, version, order, dtype):
     assert found.dtype == array.dtype
     assert found.flags.f_contiguous == (order == "F")
     np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize(
+    ("write", "options"),
+    [
+        (write_mib, {}),
+        (write_mib_series, {"kind": "R64", "quad": True, "frames_per_file": 15}),
+        (write_raw, {}),
+    ],
+)
+def test_writers_hold_a_few_frames_only(tmp_path, write, options):
+    made = []
+
+    def frames():
+        for frame in iter_counting_frames((20, 16, 16), "uint16", bits=12):
+            made.append(weakref.ref(frame))
+            assert sum(one() is not None for one in made) <= 4
+            yield frame
+
+    write(tmp_path / "scan.mib", frames(), **options)
+    assert len(made) == 20
+
+
+class IndexedOnly:
+    """An array that records its indices, and has no other array methods."""
+
+    def __init__(self, array):
+        self.array, self.shape, self.taken = array, array.shape, []
+
+    def __getitem__(self, index):
+        self.taken.append(index)
+        return self.array[index]
+
+
+def test_arrays_are_only_indexed_frame_by_frame(tmp_path):
+    frames = IndexedOnly(counting_frames((2, 3, 4, 5), "uint16"))
+    path = write_raw(tmp_path / "scan.raw", frames)
+    assert frames.taken == list(np.ndindex(2, 3))
+    assert path.read_bytes() == frames.array.tobytes()
 
 
 @pytest.mark.parametrize(
