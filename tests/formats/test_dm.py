@@ -155,6 +155,12 @@ def test_unsupported_packing_raises(data_type, shape, dtype):
         stored_bytes("a.dm4", data_type, shape, np.dtype(dtype))
 
 
+def test_packed_transforms_in_a_stack_of_files(tmp_path):
+    stack = np.stack([hermitian((4, 6), "c16") + n for n in range(3)])
+    paths = [write_dm(tmp_path / f"{n}.dm4", full, data_type=28) for n, full in enumerate(stack)]
+    np.testing.assert_allclose(dask_tiled.open_dataset(paths).compute(), stack, atol=1e-12)
+
+
 @pytest.mark.parametrize("shape", [(7, 5, 6), (7, 2, 5, 6), (7, 2, 3, 5, 6)], ids=str)
 def test_stack_of_files(tmp_path, shape):
     """Files of one frame are stacked; files of several frames are concatenated."""

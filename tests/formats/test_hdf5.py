@@ -16,6 +16,7 @@ from dask_tiled import (
     Corrections,
     CorruptFileError,
     DatasetError,
+    DoubtWarning,
     TruncatedFileError,
     describe,
     open_dataset,
@@ -139,6 +140,15 @@ def test_master_of_many_files(tmp_path):
     last = open_dataset(path, dataset="entry/data/data_000070")
     np.testing.assert_array_equal(last, frames[-2:])
     assert describe(path).metadata["hdf5"]["chunks"] == (1, 16, 24)
+
+
+def test_missing_last_files_of_a_master(tmp_path):
+    """Present files open, with a warning that names the missing ones."""
+    path = write_master(tmp_path, np.ones((2, 4, 5, 6), "u2"), links=4)
+    with pytest.warns(DoubtWarning, match=r"data_000003, and 1 more cannot be read"):
+        assert open_dataset(path).shape == (8, 5, 6)
+    with pytest.raises(TruncatedFileError, match="data_000003"):
+        open_dataset(path, missing="raise")
 
 
 def test_pixel_mask_of_an_eiger(eiger):

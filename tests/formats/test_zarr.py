@@ -86,6 +86,26 @@ def test_levels_of_ome_zarr(tmp_path):
     np.testing.assert_array_equal(smaller, FRAMES[0, :, :4])
 
 
+SCALED = {"path": "a", "coordinateTransformations": [{"type": "scale", "scale": [0, "x"]}]}
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        3, [], {}, {"datasets": 3}, {"datasets": [{}]}, {"datasets": [{"path": 3}]},
+        {"datasets": [{"path": "a"}]}, {"datasets": [{"path": "a"}], "axes": [{"name": "y"}]},
+        {"datasets": [SCALED], "axes": [{"name": "y"}, {"name": "x"}]},
+        {"datasets": [SCALED | {"coordinateTransformations": []}], "axes": [{}, {}]},
+    ],
+)  # fmt: skip
+def test_invalid_levels_are_ignored(image, tmp_path):
+    group = zarr.create_group(tmp_path / "x.zarr", attributes={"ome": {"multiscales": [image]}})
+    group.create_array("a", data=FRAMES[0, 0])
+    found = open_dataset(tmp_path / "x.zarr", dataset="a")
+    np.testing.assert_array_equal(found, FRAMES[0, 0])
+    assert found.axes == (Axis("y"), Axis("x"))
+
+
 def test_exported_results_keep_their_scales(tmp_path):
     path = write_nrrd(tmp_path / "volume.nrrd", FRAMES[0], fields=FIELDS)[0]
     for arr in (open_dataset(path)[1:, ::2], open_dataset(path).sum(0)):
