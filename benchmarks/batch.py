@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("--large", type=int, default=20)
     parser.add_argument("--mib", type=int, default=50, help="size of each large file")
     given = parser.parse_args()
-    os.environ["PYTHONWARNINGS"] = "ignore"
+    warnings.simplefilter("ignore")
     draw = np.random.default_rng(0)
     cases = {"small": write(given.folder / "small", given.small), "large": []}
     (given.folder / "large").mkdir(exist_ok=True)

@@ -1,8 +1,8 @@
 """A batch on a cluster whose workers are killed at random; run as a program.
 
-A scheduler and two workers run as processes. After every few outcomes, a worker process is killed,
-and started again by its nanny. The batch is called until all is done. Prints what was found wrong,
-and counts, as JSON.
+A scheduler and two workers run as processes. After every few conversions, a worker process is
+killed, and started again by its nanny. The batch is called until all is done. Prints what was found
+wrong, and counts, as JSON.
 """
 
 import csv
@@ -26,7 +26,7 @@ from dask_tiled.batch import clusters
 
 FOLDER, COUNT, MIB, SEED = Path(sys.argv[1]), *map(int, sys.argv[2:5])
 EVERY = int(sys.argv[5])
-"""Outcomes between kills."""
+"""Conversions between kills."""
 SHARED = 2
 """Number of files that all workers share, of a quarter of the bytes each."""
 MOST_CALLS = 10
@@ -49,8 +49,9 @@ def killer(nannies, counts):
     """Return a function of an outcome that kills a worker now and then."""
 
     def told(row, _):
-        counts["outcomes"] += row is not None
-        if row is None or counts["outcomes"] % EVERY:
+        is_new = row is not None and row.state != "done already"
+        counts["outcomes"] += is_new
+        if not is_new or counts["outcomes"] % EVERY:
             return
         with suppress(psutil.Error):
             nanny = nannies[DRAW.integers(len(nannies))]
