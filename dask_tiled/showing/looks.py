@@ -28,12 +28,21 @@ class Look(NamedTuple):
     """One of NORMS, or a Normalize of matplotlib."""
     percentiles: tuple[float, float] | None = None
 
+    @property
+    def is_log(self) -> bool:
+        """Whether values have to be positive."""
+        from matplotlib.colors import LogNorm
+
+        return isinstance(self.norm, LogNorm) or (isinstance(self.norm, str) and self.norm == "log")
+
     @classmethod
     def of(cls, **given: Any) -> Self:
         """Check the options of a panel.
 
         Raise a DatasetError if a colour map or scale is unknown, or limits contradict each other.
         """
+        pair = given.get("percentiles")
+        given["percentiles"] = tuple(pair.tolist()) if isinstance(pair, np.ndarray) else pair
         look = cls(**given)
         _check_cmap(look.cmap)
         _check_limits(look)
@@ -59,13 +68,17 @@ class Look(NamedTuple):
 
     def colours_of(self, values: Array, *, enhances: bool) -> tuple[dict[str, Any], float]:
         """Return the options of ``imshow`` for values, and the gamma that they include."""
-        from matplotlib.colors import PowerNorm
+        from matplotlib.colors import LogNorm, PowerNorm
 
         if self.norm is not None and not isinstance(self.norm, str):
-            return {"norm": copy(self.norm)}, 1.0
+            norm = copy(self.norm)
+            norm.clip = norm.clip or isinstance(norm, LogNorm)
+            return {"norm": norm}, 1.0
         low, high, gamma = self.limits(values)
         if gamma != 1 and enhances:
             return {"norm": PowerNorm(gamma, low, high)}, gamma
+        if self.norm == "log":  # clipped, zeros have the lowest colour, and no transparent one
+            return {"norm": LogNorm(low, high, clip=True)}, 1.0
         named = {} if self.norm is None else {"norm": self.norm}
         return {"vmin": low, "vmax": high, **named}, 1.0
 
@@ -91,13 +104,18 @@ def chosen(option: str, value: Any, names: Sequence[str], k: int) -> Any:
         if key not in names and not (isinstance(key, int) and 0 <= key < len(names)):
             expected = " or ".join(map(repr, [*filter(None, names), *range(len(names))]))
             raise DatasetError(f"{option}: no such picture", expected=expected, found=repr(key))
+    if k in value and names[k] in value:
+        problem = f"{option}: a picture is named twice"
+        raise DatasetError(problem, expected=f"{k} or {names[k]!r}", found="both")
     return value.get(k, value.get(names[k]))
 
 
 def _check_cmap(cmap: Any) -> None:
     import matplotlib as mpl
 
-    if cmap is None or isinstance(cmap, mpl.colors.Colormap) or cmap in mpl.colormaps:
+    if cmap is None or isinstance(cmap, mpl.colors.Colormap):
+        return
+    if isinstance(cmap, str) and cmap in mpl.colormaps:
         return
     near = difflib.get_close_matches(str(cmap), [*mpl.colormaps], n=3)
     expected = f"{', '.join(near)}" if near else "a name in matplotlib.colormaps, or a Colormap"
@@ -139,7 +157,7 @@ def _check_norm(look: Look) -> None:
             problem = "limits are given twice: by norm, and by vmin, vmax or percentiles"
             raise DatasetError(problem, hint="Pass vmin and vmax to the norm.")
         return
-    if norm not in NORMS:
+    if not isinstance(norm, str) or norm not in NORMS:
         expected = f"{', '.join(NORMS)}, or a Normalize of matplotlib"
         raise DatasetError("unknown norm", expected=expected, found=repr(norm))
     for name in ("vmin", "vmax"):

@@ -81,6 +81,8 @@ def _mark(panel: ImagePanel, overlay: Any, steps: Sequence[int]) -> Mark:
         values = np.asarray(overlay)
     except ValueError:
         values = np.array(None)
+    if values.dtype.kind == "f" and values.size and not np.isfinite(values).any():
+        raise DatasetError("invalid overlay", expected=EXPECTED, found="no finite values")
     shape = panel.values.shape[:2]
     if values.dtype.kind not in "biuf":
         raise DatasetError("invalid overlay", expected=EXPECTED, found=type(overlay).__name__)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dask_tiled.errors import DatasetError
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
 from dask_tiled.showing.looks import Look
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 CIRCLE, LINES = "#3ad1f5", ("#4a90d9", "#e8833a", "#57a05a", "#c65d8f", "#8a78d0")
 ON_GRAY = "#ffb000"
 """Colour of arrows on gray pixels."""
+ABSENT = "#8c8c8c"
+"""Colour of the hatching of pixels without a value."""
 MOST_UNEVEN = 4.0
 """Images with a larger aspect ratio fill their panel."""
 ARROWS = 20
@@ -204,6 +208,8 @@ def _draw_pixels(axes: Axes, image: ImagePanel, shown: dict[str, Any], how: Appe
 
     colours, gamma = how.look.colours_of(image.values, enhances=not how.style.is_publication)
     drawn = axes.imshow(image.values, cmap=how.look.cmap or image.colours, **colours, **shown)
+    if not np.all(np.isfinite(image.values)) or np.ma.is_masked(image.values):
+        axes.patch.set(hatch="/////", edgecolor=ABSENT, linewidth=0)  # seen through these pixels
     if not how.colorbar:
         return
     style, small = how.style, how.style.sizes[2]
@@ -348,6 +354,9 @@ def _draw_lines(axes: Axes, line: Line, how: Appearance) -> None:
     for name, limit in (("bottom", how.look.vmin), ("top", how.look.vmax)):
         if limit is not None:
             axes.set_ylim(**{name: limit})
+    low, high = axes.get_ylim()
+    if low >= high:  # one limit is given, beyond all values
+        axes.set_ylim(*(how.look.limits(line.values)[:2]))
     axes.set_xlabel(_label(axis))
     axes.set_ylabel(line.units)
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=not axis.units))
@@ -359,8 +368,43 @@ def _draw_lines(axes: Axes, line: Line, how: Appearance) -> None:
             axes.yaxis.set_major_formatter(EngFormatter(sep=""))
 
 
-def has_finite(panel: Panel) -> bool:
-    """Return whether any value of a panel is finite."""
+def check_range(panels: Sequence[Panel]) -> None:
+    """Raise a DatasetError if values are too far apart to be drawn."""
+    for panel in panels:
+        for values in map(np.ma.masked_invalid, _values_of(panel)):
+            if values.dtype.kind != "f" or not values.count():
+                continue
+            low, high = float(values.min()), float(values.max())
+            if not np.isfinite(high - low):
+                found = f"{low:.3g} to {high:.3g}"
+                raise DatasetError(
+                    "values cannot be drawn", expected="a smaller range", found=found
+                )
+
+
+def notes_of(panel: Panel, how: Appearance) -> list[str]:
+    """Return notes about values that have no colour or place of their own."""
+    told = f"{panel.title}: " if panel.title else ""
+    every = [np.ma.masked_invalid(one) for one in _values_of(panel)]
+    if not any(one.count() for one in every):
+        return [f"{told}no finite values"]
+    if not isinstance(panel, ImagePanel | Line) or every[0].ndim > 2:
+        return []
+    (values,), notes = every, []
+    is_line = isinstance(panel, Line)
+    absent, low = values.size - values.count(), np.count_nonzero(values.compressed() <= 0)
+    if absent and not is_line:
+        notes.append(f"{told}{absent:,} of {values.size:,} pixels have no value: hatched")
+    if low and how.look.is_log:
+        drawn = (
+            "values are not positive: left out"
+            if is_line
+            else "pixels are not positive: lowest colour"
+        )
+        notes.append(f"{told}{low:,} of {values.size:,} {drawn}")
+    return notes
+
+
+def _values_of(panel: Panel) -> list[Array]:
     parts = panel.channels if isinstance(panel, Composite) else [panel]
-    values: list[Array] = [part.values for part in parts]
-    return any(np.isfinite(one).any() for one in values)
+    return [part.values for part in parts]

@@ -45,12 +45,14 @@ class Sheet(NamedTuple):
 def check_target(target: Any) -> None:
     """Check that matplotlib is installed, and can write the target.
 
-    Raise an ImportError if matplotlib is not installed, and a DatasetError if the suffix is unknown
-    to matplotlib.
+    Raise an ImportError if matplotlib is not installed, and a DatasetError if the target is neither
+    path nor file, or the suffix is unknown to matplotlib.
     """
     figure = drawing.figures().new_figure(1, 1)
-    if not isinstance(target, (str, os.PathLike)):
+    if target is None or hasattr(target, "write"):
         return
+    if not isinstance(target, (str, os.PathLike)):
+        raise DatasetError("invalid target", expected="a path or a file", found=repr(target))
     path = os.fspath(target)
     suffix, known = os.path.splitext(path)[1][1:].lower(), figure.canvas.get_supported_filetypes()
     if suffix not in known:
@@ -62,7 +64,7 @@ def check_target(target: Any) -> None:
 def axes_of(ax: Any) -> list[Axes] | None:
     """Return the axes that a user passes; None if there are none.
 
-    Raise a DatasetError for other objects.
+    Raise a DatasetError for other objects, for axes of several figures, and for axes that repeat.
     """
     if ax is None:
         return None
@@ -73,6 +75,12 @@ def axes_of(ax: Any) -> list[Axes] | None:
     if wrong is not None or not given:
         found = type(wrong).__name__ if given else "no axes"
         raise DatasetError("invalid ax", expected="axes of matplotlib", found=found)
+    figures = {one.figure.canvas.figure for one in given}
+    if len(figures) > 1:
+        found = f"axes of {len(figures)} figures"
+        raise DatasetError("invalid ax", expected="axes of one figure", found=found)
+    if len({*given}) < len(given):
+        raise DatasetError("invalid ax", expected="axes for each picture", found="the same twice")
     return given
 
 

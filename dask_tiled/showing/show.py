@@ -18,7 +18,7 @@ from dask_tiled.opening.arrays import opened
 from dask_tiled.showing.computing import leading, panels_of, with_candidates
 from dask_tiled.showing.looks import chosen, looks_of
 from dask_tiled.showing.marks import marked
-from dask_tiled.showing.panel_plots import VECTORS, Appearance, has_finite
+from dask_tiled.showing.panel_plots import VECTORS, Appearance, check_range, notes_of
 from dask_tiled.showing.panels import Panel
 from dask_tiled.showing.plotting import (
     SAVED_DOTS_PER_INCH,
@@ -31,6 +31,7 @@ from dask_tiled.showing.plotting import (
 )
 from dask_tiled.showing.styles import check_width, letters_of, style_of
 from dask_tiled.showing.subject import UNTITLED, Subject
+from dask_tiled.showing.taken import check_on_axes, check_switches, check_taken, check_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -168,11 +169,18 @@ def show(
     >>> figure = dask_tiled.show(maps, "maps.pdf", style="publication", width=120)
     """
     check_target(target)
+    import matplotlib as mpl
+
     limit = None if frames is None else check_whole("frames", frames, least=1)
     if vectors not in VECTORS:
         expected = " or ".join(map(repr, VECTORS))
         raise DatasetError("invalid vectors", expected=expected, found=repr(vectors))
+    check_title(title)
+    check_switches(scalebar=scalebar, colorbar=colorbar)
+    check_switches(ticks=ticks, open=True)
     axes, columns, width = axes_of(ax), check_columns(columns), check_width(width)
+    if axes is not None:
+        check_on_axes(axes, title=title, columns=columns, width=width)
     look = {"cmap": cmap, "vmin": vmin, "vmax": vmax, "norm": norm, "percentiles": percentiles}
     plain = Appearance(
         style_of(style, on_axes=axes is not None),
@@ -188,16 +196,20 @@ def show(
     is_complete = axes is None and style is None and frames is None
     content = Content.of(arr, limit, is_alone=is_alone, is_complete=is_complete)
     names = [panel.title for panel in content.panels]
+    check_range(content.panels)
+    check_taken(content.panels, vectors, look)
     panels = _with_overlays(content, overlay, names)
     if labels is None:
         wanted = content.is_several or plain.style.is_publication
         labels = "abc" if wanted and len(panels) > 1 else ""
     looks = looks_of(names, **look)
-    empty = [panel.title for panel in panels if not has_finite(panel)]
-    notes = [*content.notes, *(f"{name}{': ' * bool(name)}no finite values" for name in empty)]
+    appearances = [plain._replace(look=one) for one in looks]
+    notes = [*content.notes]
+    for panel, how in zip(panels, appearances, strict=True):
+        notes += notes_of(panel, how)
     sheet = Sheet(
         panels,
-        [plain._replace(look=one) for one in looks],
+        appearances,
         letters_of(labels, len(panels)),
         title if title is not None else "" if plain.style.is_publication else content.title,
         content.subtitle,
@@ -211,7 +223,8 @@ def show(
         figure = draw(sheet, columns=columns, width=width, is_shown=target is None)
     if target is not None:
         dots = {} if plain.style.is_publication else {"dpi": SAVED_DOTS_PER_INCH}
-        figure.savefig(target, **dots)
+        with mpl.rc_context(dict(plain.style.saved_with)):  # also a figure of the user
+            figure.savefig(target, **dots)
     return figure
 
 
@@ -261,12 +274,16 @@ class Content(NamedTuple):
 
 def _items(data: Any) -> list[tuple[str, Any]] | None:
     """Return several arrays with their titles; None for an array or files."""
-    if is_xarray(data):
+    is_dataset = is_xarray(data)
+    if is_dataset:
         variables = getattr(data, "data_vars", ())
         if len(variables) < 2:
             return None
         data = {name: data[name] for name in variables}
     if isinstance(data, Mapping):
+        wrong = [name for name in data if not isinstance(name, str)]
+        if wrong and not is_dataset:  # numbers would be positions in options
+            raise DatasetError("invalid title", expected="text", found=repr(wrong[0]))
         items = [(str(name), x) for name, x in data.items()]
     elif isinstance(data, list | tuple) and (not data or any(map(is_array, data))):
         items = [(_name(x), x) for x in data]

@@ -9,6 +9,8 @@ from string import ascii_lowercase
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dask_tiled.errors import DatasetError
 from dask_tiled.tiling import drawing
 
@@ -62,9 +64,11 @@ def check_width(width: Any) -> float | None:
 
     Raise a DatasetError if it is no number, or unsuitable for a figure.
     """
-    is_number = isinstance(width, int | float) and not isinstance(width, bool)
+    is_number = isinstance(width, int | float | np.integer | np.floating) and not isinstance(
+        width, bool
+    )
     if width is None or (is_number and LEAST_WIDTH <= width <= MOST_WIDTH):
-        return width
+        return None if width is None else float(width)
     expected = f"{LEAST_WIDTH:g} to {MOST_WIDTH:g} mm"
     raise DatasetError("invalid width", expected=expected, found=repr(width))
 
@@ -74,10 +78,11 @@ def letters_of(labels: Any, panels: int) -> list[str]:
 
     Raise a DatasetError for other texts, and for sequences of another length.
     """
+    labels = labels.tolist() if isinstance(labels, np.ndarray) else labels
     if not labels:
         return [""] * panels
     if not isinstance(labels, str):
-        letters = [*map(str, labels)] if isinstance(labels, Sequence) else [repr(labels)]
+        letters = [*map(str, labels)] if isinstance(labels, Sequence) else []
         if len(letters) != panels:
             expected = f"one for each of {panels} pictures"
             raise DatasetError("invalid labels", expected=expected, found=repr(labels))

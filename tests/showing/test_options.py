@@ -323,6 +323,14 @@ WRONG = {
     "invalid ax.*axes of matplotlib; found int": {"ax": 3},
     r"invalid overlay.*shape \(12, 16\).*found shape \(3, 4\)": {"overlay": np.ones((3, 4))},
     "invalid overlay.*found str": {"overlay": "disk"},
+    "invalid overlay.*no finite values": {"overlay": np.full((12, 16), np.nan)},
+    r"unknown colour map.*found \['gray'\]": {"cmap": ["gray"]},
+    "cmap: a picture is named twice": {"cmap": {0: "gray", "Ramp": "magma"}},
+    "invalid title.*text; found 3": {"title": 3},
+    "invalid target.*a path or a file; found 3": {"target": 3},
+    "invalid labels.*found 3": {"labels": 3},
+    "invalid scalebar.*found 'no'": {"scalebar": "no"},
+    "invalid ticks.*None; found 'x'": {"ticks": "x"},
 }
 
 
@@ -332,7 +340,79 @@ def test_wrong_options(problem):
         show({"Ramp": RAMP}, **WRONG[problem])
 
 
+COLOURS = labelled(da.ones((12, 16, 3), dtype="u1"), [*SCAN, Axis("s")])
+LINE = np.arange(1.0, 99)
+
+
+@pytest.mark.parametrize(
+    ("arr", "kind", "options"),
+    [
+        (LINE, "lines", {"cmap": "gray"}),
+        (LINE, "lines", {"percentiles": (1, 2)}),
+        (LINE, "lines", {"norm": LogNorm()}),
+        ([VECTORS], "directions", {"vmin": 1}),
+        ([VECTORS], "directions", {"norm": "log"}),
+        (COLOURS, "colours", {"cmap": "gray"}),
+        (COLOURS, "colours", {"vmin": 1}),
+        ([RAMP, COLOURS], "colours", {"vmin": {1: 1}}),
+    ],
+)
+def test_options_apply_or_are_refused(arr, kind, options):
+    with pytest.raises(DatasetError, match=f"does not apply.*a picture of {kind}"):
+        show(arr, **options)
+
+
+def test_options_for_all_apply_to_some():
+    figure = show([RAMP, COLOURS, LINE], cmap="magma", labels=np.array(["x", "y", "z"]))
+    assert figure.axes[0].images[0].get_cmap().name == "magma"
+    arrows = show([VECTORS], vectors="arrows", vmin=1, norm="log", width=np.int64(90))
+    assert arrows.axes[0].images[0].norm.vmin == 1
+
+
+def test_zeros_on_a_logarithmic_scale_are_dark():
+    values = np.array([[0, -1, 1.0], [10, 100, np.nan]])
+    for norm in ("log", LogNorm(1, 100)):
+        figure = show({"a": values}, norm=norm, cmap="viridis", percentiles=None)
+        (image,) = figure.axes[0].images
+        colours = image.to_rgba(image.get_array())
+        assert colours[0, 0].tolist() == colours[0, 1].tolist() == [*image.get_cmap()(0)]
+        assert colours[1, 2, 3] == 0
+        assert figure.axes[0].patch.get_hatch()
+        assert figure.notes == (
+            "a: 1 of 6 pixels have no value: hatched",
+            "a: 2 of 6 pixels are not positive: lowest colour",
+        )
+    assert show(np.array([0, *LINE]), norm="log").notes == (
+        "1 of 99 values are not positive: left out",
+    )
+
+
+def test_axes_that_do_not_fit(tmp_path):
+    figure, axes = plt.subplots(1, 2)
+    other, (third, _) = plt.subplots(1, 2)
+    for given, options, problem in (
+        ([axes[0]] * 2, {}, "the same twice"),
+        ([axes[0], third], {}, "axes of 2 figures"),
+        (axes, {"width": 90}, "width does not apply"),
+        (axes, {"columns": 1}, "columns does not apply"),
+        (axes, {"title": "T"}, "title does not apply to several"),
+    ):
+        with pytest.raises(DatasetError, match=problem):
+            show([RAMP, RAMP], ax=given, **options)
+    show(RAMP, tmp_path / "a.pdf", ax=third, style="publication")
+    pdf = (tmp_path / "a.pdf").read_bytes()
+    assert b"/FontFile2" in pdf
+    assert b"/Type3" not in pdf
+    plt.close(figure)
+    plt.close(other)
+
+
 def test_wrong_content():
+    with pytest.raises(DatasetError, match=r"invalid title.*text; found 1"):
+        show({1: RAMP})
+    for far in ([[1e308, -1e308]], [1e308, -1e308] * 4):
+        with pytest.raises(DatasetError, match=r"smaller range; found -1e.308 to 1e.308"):
+            show(np.array(far))
     figure, axes = plt.subplots(1, 3)
     with pytest.raises(DatasetError, match=r"2 axes, for 'a', 'b'; found 3 axes"):
         show({"a": RAMP, "b": RAMP}, ax=axes)

@@ -110,7 +110,11 @@ def test_missing_frames_are_left_out(opened):
     np.testing.assert_allclose(found["Mean frame"], pixels[:5].mean((0, 1)))
     np.testing.assert_allclose(found["Bright field"][:5], pixels[:5][..., DISK].sum(-1))
     assert np.isnan(found["Bright field"][5:]).all()
-    assert figure.get_supxlabel() == "all 192 frames, of which 112 are missing"
+    hatched = (
+        f"{name} field: 112 of 192 pixels have no value: hatched" for name in ("Bright", "Dark")
+    )
+    told = "; ".join(["all 192 frames, of which 112 are missing", *hatched])
+    assert figure.get_supxlabel() == told
 
 
 def test_nonfinite_pixels_are_left_out(opened):
