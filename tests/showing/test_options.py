@@ -7,6 +7,7 @@ from pathlib import Path
 import dask.array as da
 import numpy as np
 import pytest
+import tifffile
 from matplotlib import pyplot as plt
 from matplotlib.colors import LogNorm
 from matplotlib.testing.compare import compare_images
@@ -340,7 +341,6 @@ def test_wrong_options(problem):
         show({"Ramp": RAMP}, **WRONG[problem])
 
 
-COLOURS = labelled(da.ones((12, 16, 3), dtype="u1"), [*SCAN, Axis("s")])
 LINE = np.arange(1.0, 99)
 
 
@@ -352,9 +352,6 @@ LINE = np.arange(1.0, 99)
         (LINE, "lines", {"norm": LogNorm()}),
         ([VECTORS], "directions", {"vmin": 1}),
         ([VECTORS], "directions", {"norm": "log"}),
-        (COLOURS, "colours", {"cmap": "gray"}),
-        (COLOURS, "colours", {"vmin": 1}),
-        ([RAMP, COLOURS], "colours", {"vmin": {1: 1}}),
     ],
 )
 def test_options_apply_or_are_refused(arr, kind, options):
@@ -362,8 +359,15 @@ def test_options_apply_or_are_refused(arr, kind, options):
         show(arr, **options)
 
 
-def test_options_for_all_apply_to_some():
-    figure = show([RAMP, COLOURS, LINE], cmap="magma", labels=np.array(["x", "y", "z"]))
+def test_options_for_all_apply_to_some(tmp_path):
+    tifffile.imwrite(tmp_path / "a.tif", np.ones((12, 16, 3), "u1"), photometric="rgb")
+    colours = open_dataset(tmp_path / "a.tif")
+    for arr, options in (
+        (colours, {"cmap": "gray"}), (colours, {"vmin": 1}), ([RAMP, colours], {"vmin": {1: 1}}),
+    ):  # fmt: skip
+        with pytest.raises(DatasetError, match=r"does not apply.*a picture of colours"):
+            show(arr, **options)
+    figure = show([RAMP, colours, LINE], cmap="magma", labels=np.array(["x", "y", "z"]))
     assert figure.axes[0].images[0].get_cmap().name == "magma"
     arrows = show([VECTORS], vectors="arrows", vmin=1, norm="log", width=np.int64(90))
     assert arrows.axes[0].images[0].norm.vmin == 1
