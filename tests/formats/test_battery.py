@@ -318,7 +318,7 @@ def test_files_that_end_inside_a_frame_open_with_a_nav_shape(tmp_path, name):
     with pytest.raises(TruncatedFileError):
         describe(**sample.options)
     nav_shape = sample.expected.shape[: sample.expected.ndim - sample.sig_dims]
-    arr = open_dataset(**sample.options, nav_shape=nav_shape, missing="fill")
+    arr = open_dataset(**sample.options, nav_shape=nav_shape)
     assert arr.description.missing.tolist() == [len(sample.frames) - 1]
     frames = arr.compute().reshape(sample.frames.shape)
     np.testing.assert_array_equal(frames[:-1], sample.frames[:-1])
