@@ -40,14 +40,14 @@ def array_of(name: str, value: Any) -> Any:
 
 
 def take(
-    arrays: Sequence[Any], numbers: Index, scheduler: str | None, *, views: bool = False
+    arrays: Sequence[Any], numbers: Index, scheduler: Any, *, views: bool = False
 ) -> list[Array]:
     """Compute samples by number: each sample once, in file order.
 
     Parameters
     ----------
-    scheduler : str, optional
-        By default the configured one.
+    scheduler : callable, optional
+        By default the configured one. Given a name, dask would import distributed.
     views : bool
         Whether the result may share memory with the arrays; dask copies otherwise.
     """

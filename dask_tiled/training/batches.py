@@ -28,6 +28,7 @@ def iter_batches(
     tail: Tail = "pad",
     start: int = 0,
     drop_last: bool = False,
+    share: bool = True,
     prefetch: int = 2,
     max_bytes: int = AHEAD_BYTES,
     **options: Any,
@@ -44,7 +45,8 @@ def iter_batches(
         In a mapping, arrays in memory stand beside scans: labels of the shape of a scan, or one for
         each sample; a list with an array for each scan, or one array for the samples of
         all scans. A function is called with each batch, and returns a value for each sample.
-        Without a scan, the first axis of all arrays counts samples.
+        Without a scan, the first axis of all arrays counts samples. Strings in a list are values
+        there; paths in it are of pathlib.
     batch_size : int
         Samples of a batch; the last batch may have fewer.
     samples : {"frame", "row", "volume"} or names of axes
@@ -60,11 +62,11 @@ def iter_batches(
         some 8 MiB each, and then the samples of every eight pages,
         so that files are read in large pieces.
     seed, epoch : int
-        Random seed and number of the epoch; the order depends on these two numbers only.
+        Random seed and number of the epoch; the order depends on these two numbers
+        and on the source, whichever fields are read.
     part : (int, int), optional
         The part of the epoch to iterate over, and the number of parts, such as the rank
-        and the number of processes of a distributed training; by default the whole. In a worker of
-        a DataLoader of PyTorch the default is the worker's share of the batches.
+        and the number of processes of a distributed training; by default the whole.
     tail : {"pad", "drop", "keep"}
         If the parts would differ in length: "pad" repeats the first samples of the epoch, "drop"
         leaves out the last ones, and "keep" gives some parts one sample more.
@@ -72,12 +74,15 @@ def iter_batches(
         Number of the first batch, to resume an epoch.
     drop_last : bool
         Leave out a last batch of fewer samples.
+    share : bool
+        In a worker of a DataLoader of PyTorch, read the worker's share of the batches of the part;
+        otherwise each worker reads all of them, for statistics.
     prefetch : int
         Number of parts of the epoch that are read ahead, and of threads; 0 for none.
     max_bytes : int
         Limit in bytes of the memory for samples, unless a batch is larger.
     **options
-        Options of :func:`open_dataset`, for each path.
+        Options of :func:`open_dataset`, for each path; refused if the source has none.
 
     Returns
     -------
@@ -107,10 +112,13 @@ def iter_batches(
     limit = check_whole("max_bytes", max_bytes, least=0)
     chance = [check_whole("seed", seed, least=0), check_whole("epoch", epoch, least=0)]
     read = SampleSet.of(source, samples, fields, options)
-    order = shuffled(len(read), shuffle, read.sample_bytes, chance)
-    batches = cut(part_of(order, part or (0, 1), tail), size, drop_last=drop_last)[first:]
-    worker, workers = worker_of_torch() if part is None else (0, 1)
-    return read_batches(read, batches[worker::workers], prefetch, limit)
+    order = shuffled(len(read), shuffle, read.stored_bytes, chance)
+    batches = cut(part_of(order, part or (0, 1), tail), size, drop_last=drop_last)
+    if first > len(batches):
+        expected = f"at most {len(batches)}, the number of batches"
+        raise DatasetError("start is behind the last batch", expected=expected, found=first)
+    worker, workers = worker_of_torch() if share else (0, 1)
+    return read_batches(read, batches[first + worker :: workers], prefetch, limit)
 
 
 def worker_of_torch() -> tuple[int, int]:

@@ -15,7 +15,7 @@ from dask_tiled.errors import DatasetError, check_whole, require_extra, warn
 from dask_tiled.foreign import NoSuchNameError, find
 from dask_tiled.model.indexing import Index
 from dask_tiled.training.batches import cut, read_batches, worker_of_torch
-from dask_tiled.training.order import Shuffle, Tail, part_of, shuffled, span_of
+from dask_tiled.training.order import Shuffle, Tail, check_shuffle, part_of, shuffled, span_of
 from dask_tiled.training.scans import POSITION, Batch, SampleSet
 
 torch: Any = require_extra("torch", "torch")
@@ -106,7 +106,8 @@ class IterableBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         self._size = check_whole("batch_size", batch_size, least=1)
         self._seed = check_whole("seed", seed, least=0)
         self._shuffle, self._tail, self._drop_last = shuffle, tail, drop_last
-        self._dtype, self._transform = _checked(dtype), transform
+        check_shuffle(shuffle)
+        self._dtype, self._transform = _checked(dtype, transform)
         self._prefetch = check_whole("prefetch", prefetch, least=0)
         self._max_bytes = check_whole("max_bytes", max_bytes, least=0)
         self._part = _part_of_ranks(rank, world_size, (len(self._samples), seed, shuffle))
@@ -142,7 +143,7 @@ class IterableBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         first = self._first + (0 if self._is_loaded_in_worker else worker)
         self._first, self._is_loaded_in_worker = 0, False
         chance = self._seed, self.epoch
-        order = shuffled(len(self._samples), self._shuffle, self._samples.sample_bytes, chance)
+        order = shuffled(len(self._samples), self._shuffle, self._samples.stored_bytes, chance)
         order = part_of(order, self._part, self._tail)
         self._next = first
         batches = cut(order, self._size, drop_last=self._drop_last)
@@ -153,8 +154,9 @@ class IterableBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         with closing(made):
             for batch in made:
                 tensors = _tensors(batch, self._dtype)
-                self._next += step
-                yield tensors if self._transform is None else self._transform(tensors)
+                made_of = tensors if self._transform is None else self._transform(tensors)
+                self._next += step  # not before: the state names a batch that fails
+                yield made_of
 
     def state_dict(self) -> dict[str, int]:
         """Return the epoch and the number of the next batch, of this worker if there are any."""
@@ -168,11 +170,15 @@ class IterableBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         DatasetError
             It is no state of such a data set.
         """
-        if not {"epoch", "batch"} <= {*state}:
+        if not isinstance(state, Mapping) or not {"epoch", "batch"} <= {*state}:
             raise DatasetError("invalid state", expected="epoch and batch", found=repr(state))
+        in_worker = torch.utils.data.get_worker_info() is not None
+        # The next batch of a worker may be behind the last one.
+        most = None if in_worker else len(self)
+        batch = check_whole("batch", state["batch"], least=0, most=most)
         self.set_epoch(state["epoch"])
-        self._next = self._first = check_whole("batch", state["batch"], least=0)
-        self._is_loaded_in_worker = torch.utils.data.get_worker_info() is not None
+        self._next = self._first = batch
+        self._is_loaded_in_worker = in_worker
 
 
 class Frames(torch.utils.data.Dataset):  # type: ignore[misc]
@@ -222,7 +228,7 @@ class Frames(torch.utils.data.Dataset):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self._samples = SampleSet.of(source, samples, fields, options)
-        self._dtype, self._transform = _checked(dtype), transform
+        self._dtype, self._transform = _checked(dtype, transform)
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -230,11 +236,15 @@ class Frames(torch.utils.data.Dataset):  # type: ignore[misc]
 
     def __getitem__(self, number: int) -> Any:
         """Read a sample."""
+        if np.ndim(number):
+            raise DatasetError("not a number of a sample", found=repr(number))
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[Any]:
         """Read several samples at once."""
-        wanted = np.asarray(numbers, np.int64)
+        if not len(numbers):
+            return []
+        wanted = np.array([check_whole("number", number) for number in np.asarray(numbers)])
         wanted = np.where(wanted < 0, wanted + len(self), wanted)
         wrong = (wanted < 0) | (wanted >= len(self))
         if wrong.any():
@@ -245,10 +255,12 @@ class Frames(torch.utils.data.Dataset):  # type: ignore[misc]
         return some if self._transform is None else [*map(self._transform, some)]
 
 
-def _checked(dtype: Any) -> Any:
+def _checked(dtype: Any, transform: Any) -> tuple[Any, Any]:
+    if transform is not None and not callable(transform):
+        raise DatasetError("invalid transform", expected="a function", found=repr(transform))
     if dtype is not None and not isinstance(dtype, torch.dtype):
         raise DatasetError("invalid dtype", expected="a torch.dtype", found=repr(dtype))
-    return dtype
+    return dtype, transform
 
 
 def _tensors(batch: Batch, dtype: Any) -> dict[str, Any]:
@@ -260,8 +272,9 @@ def _tensors(batch: Batch, dtype: Any) -> dict[str, Any]:
 
 
 def _tensor(name: str, value: Any, dtype: Any) -> Any:
+    native = value.dtype.newbyteorder("=")
     try:
-        tensor = torch.from_numpy(np.require(value, requirements=["C", "W"]))
+        tensor = torch.from_numpy(np.require(value, native, requirements=["C", "W"]))
     except TypeError as error:
         raise DatasetError(
             "PyTorch has no such dtype",

@@ -27,8 +27,7 @@ def shuffled(count: int, shuffle: Any, sample_bytes: int, chance: Sequence[int])
     chance : sequence of int
         Random seed, and number of the epoch.
     """
-    if shuffle is not False and not (isinstance(shuffle, str) and shuffle in get_args(Shuffle)):
-        raise DatasetError("invalid shuffle", expected=get_args(Shuffle), found=repr(shuffle))
+    check_shuffle(shuffle)
     if not shuffle:
         return np.arange(count)
     rng = np.random.default_rng(chance)
@@ -42,6 +41,12 @@ def shuffled(count: int, shuffle: Any, sample_bytes: int, chance: Sequence[int])
         for group in groups
     ]
     return np.concatenate(parts) if parts else np.arange(0)
+
+
+def check_shuffle(shuffle: Any) -> None:
+    """Raise a DatasetError if it is no shuffle."""
+    if shuffle is not False and not (isinstance(shuffle, str) and shuffle in get_args(Shuffle)):
+        raise DatasetError("invalid shuffle", expected=get_args(Shuffle), found=repr(shuffle))
 
 
 def part_of(order: Index, part: tuple[int, int], tail: Tail) -> Index:
@@ -73,5 +78,8 @@ def span_of(count: int, part: Any, tail: Any) -> tuple[int, int]:
     size, left = divmod(count, world)
     if tail == "keep":
         return rank * size + min(rank, left), size + (rank < left)
+    if tail == "drop" and count and not size:
+        expected = f"at most {count} parts, or another tail"
+        raise DatasetError("fewer samples than parts", expected=expected, found=world)
     size += tail == "pad" and left > 0
     return rank * size, size

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple, Self
 
 import dask.array as da
 import numpy as np
+from dask.local import get_sync
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.axes import Axis
@@ -72,12 +73,15 @@ class SampleSet:
         The axes of each scan.
     names : tuple of str
         The fields of a batch, in their order.
+    stored_bytes : int
+        Bytes of a sample in all fields of the source, whichever are read.
     """
 
     arrays: Mapping[str, Sequence[Any]]
     functions: Mapping[str, Callable[[Batch], Any]]
     scans: Sequence[ScanAxes]
     names: tuple[str, ...]
+    stored_bytes: int
 
     @classmethod
     def of(
@@ -90,26 +94,33 @@ class SampleSet:
         """Return the samples of what a user passes; see :func:`iter_batches`."""
         given = _named(source, options or {})
         functions = {name: value for name, value in given.items() if callable(value)}
+        are_named = isinstance(source, Mapping)
         lists = {
-            name: _opened(name, value, options or {})
+            name: _opened(name, value, options or {}, strings=are_named)
             for name, value in given.items()
             if name not in functions
         }
         if not any(lists.values()):
             raise DatasetError("no samples", expected="an array, or a path", found=repr(source))
+        if options and not _opens(source) and not any(map(_opens, given.values())):
+            expected = "no options, which are those of paths"
+            raise DatasetError("unknown option", expected=expected, found=", ".join(options))
         clash = [name for name in given if name in OFFERED]
         if clash:
             raise DatasetError("this name of a field is taken", expected="another", found=clash[0])
         arrays, scans = _aligned(lists, samples)
+        if fields is not None and not isinstance(fields, Iterable):
+            raise DatasetError("invalid fields", expected="names", found=repr(fields))
         names = (*given,) if fields is None else (*fields,)
         known = *given, *_offered(scans)
         unknown = [name for name in names if name not in known]
         if unknown or not names:
             expected = ", ".join(map(repr, known))
             raise DatasetError("unknown field", expected=expected, found=repr((unknown or [""])[0]))
+        stored = _bytes_of(arrays)
         if not any(name in functions for name in names):
             arrays = {name: arrays[name] for name in names if name in arrays}
-        return cls(arrays, functions, scans, names)
+        return cls(arrays, functions, scans, names, stored)
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -122,7 +133,7 @@ class SampleSet:
     @property
     def sample_bytes(self) -> int:
         """Bytes of a sample; for objects their mean, or a guess."""
-        return max(1, sum(_sample_bytes(parts[0]) for parts in self.arrays.values()))
+        return _bytes_of(self.arrays)
 
     def read(self, batches: Sequence[Index]) -> list[Batch]:
         """Compute batches of samples by number: each sample once, in file order."""
@@ -140,7 +151,7 @@ class SampleSet:
             if low < high:
                 local = numbers[low:high] - starts[scan]
                 parts = [arrays[scan] for arrays in self.arrays.values()]
-                found.append(take(parts, local, "synchronous") if parts else [])
+                found.append(take(parts, local, get_sync) if parts else [])
                 if POSITION in offered:
                     positions.append(self.scans[scan].positions(local))
         columns = map(_concatenated, zip(*found, strict=True))
@@ -197,13 +208,32 @@ def _is_scan(value: Any) -> bool:
     return lazy or isinstance(value, (str, os.PathLike)) or callable(getattr(value, "open", None))
 
 
-def _opened(name: str, value: Any, options: Mapping[str, Any]) -> list[Any]:
-    """Return the arrays of a field: one for each scan, or one."""
-    if isinstance(value, Sequence) and not isinstance(value, str) and len(value):
-        is_list = all(map(_is_scan, value))
-        is_list |= all(isinstance(item, np.ndarray) and item.ndim for item in value)
-    else:
-        is_list = False
+def _opens(value: Any) -> bool:
+    """Return whether a value is a path or a catalogue's row, or a sequence with any."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return any(map(_opens, value))
+    return _is_scan(value) and not is_array(value)
+
+
+def _opened(
+    name: str, value: Any, options: Mapping[str, Any], *, strings: bool = False
+) -> list[Any]:
+    """Return the arrays of a field: one for each scan, or one.
+
+    ``strings``: whether strings in a list are values rather than paths.
+    """
+    is_list = False
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        if not len(value):
+            raise DatasetError("no samples", where=f"field {name!r}", found=repr(value))
+        scans = [_is_scan(item) and not (strings and isinstance(item, str)) for item in value]
+        arrays_too = [isinstance(item, np.ndarray) and item.ndim > 0 for item in value]
+        is_list = all(a or b for a, b in zip(scans, arrays_too, strict=True))
+        if any(scans) and not is_list:
+            other = value[scans.index(False)]
+            where, expected = f"field {name!r}", "scans and arrays only, or values only"
+            found = f"{type(other).__name__} in a list of scans"
+            raise DatasetError("a mixed list", where=where, expected=expected, found=found)
     arrays = []
     for item in value if is_list else [value]:
         arr = item
@@ -285,8 +315,9 @@ def _sampled(name: str, arr: Any, samples: str | Sequence[str]) -> tuple[Any, Sc
         axes = [*range(named[samples])] if named[samples] >= 0 else None
     else:
         names = [axis and axis.name for axis in whole]
-        wanted = [samples] if isinstance(samples, str) else [*samples]
-        axes = [names.index(one) for one in wanted] if {*wanted} <= {*names} else None
+        wanted: Any = [samples] if isinstance(samples, str) else samples
+        are_known = _are_names(wanted) and all(name in names for name in wanted)
+        axes = [names.index(one) for one in wanted] if are_known else None
     if axes is None or len({*axes}) < len(axes):
         listed = ", ".join(repr(axis.name) for axis in whole if axis is not None)
         raise DatasetError(
@@ -300,6 +331,10 @@ def _sampled(name: str, arr: Any, samples: str | Sequence[str]) -> tuple[Any, Sc
         arr = arr.transpose([*axes, *rest])
     scan = ScanAxes(arr.shape[: len(axes)], tuple(whole[k] for k in axes))
     return _flat(arr, len(axes)), scan
+
+
+def _are_names(samples: Any) -> bool:
+    return isinstance(samples, Sequence) and all(isinstance(name, str) for name in samples)
 
 
 def _flat(arr: Any, ndim: int) -> Any:
@@ -342,6 +377,10 @@ def _of_scan(name: str, arr: Any, scan: ScanAxes, samples: str | Sequence[str]) 
     if arr.shape[: len(scan.shape)] == scan.shape:
         return _flat(arr, len(scan.shape))
     return arr if _nav_axes(arr) is None else _sampled(name, arr, samples)[0]
+
+
+def _bytes_of(arrays: Mapping[str, Sequence[Any]]) -> int:
+    return max(1, sum(_sample_bytes(parts[0]) for parts in arrays.values()))
 
 
 def _sample_bytes(arr: Any) -> int:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import dask.array as da
 import numpy as np
 from dask.base import annotate, get_annotations
+from dask.local import get_sync
 
 from dask_tiled.blocks.alignment import aligned
 from dask_tiled.blocks.completing import complete
@@ -91,7 +92,7 @@ class ClusterJob(NamedTuple):
 def _encode(
     encoders: Encoders, numbers: Index, places: Index, *parts: Any
 ) -> tuple[Index, list[Column]]:
-    load = partial(take, parts, numbers - numbers[0], "synchronous", views=True)
+    load = partial(take, parts, numbers - numbers[0], get_sync, views=True)
     return EncodingJob(encoders, numbers, places, 0, load).compute()
 
 
@@ -151,7 +152,7 @@ def array_jobs(
             if on_workers and lazy:
                 yield ClusterJob(*given, parts, annotations)
             else:
-                load = partial(take, parts, numbers - first, "synchronous", views=True)
+                load = partial(take, parts, numbers - first, get_sync, views=True)
                 yield EncodingJob(*given, load)
 
 

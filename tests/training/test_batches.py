@@ -59,7 +59,7 @@ def test_order_depends_only_on_seed_and_epoch(data):
     other = {
         "prefetch": data.draw(st.integers(0, 3)),
         "max_bytes": data.draw(st.sampled_from([0, 100, 1 << 20])),
-        "start": data.draw(st.integers(0, 5)),
+        "start": data.draw(st.integers(0, min(5, count // size))),
         "drop_last": size <= count and data.draw(st.booleans()),
     }
     again = [batch["a"].tolist() for batch in iter_batches(arrays, size, **given_, **other)]
@@ -130,6 +130,11 @@ def test_memory_is_bounded_for_object_arrays():
         ({"a": np.zeros(3)}, {"seed": -1}, "seed"),
         ({"a": np.zeros(3)}, {"epoch": -1}, "epoch"),
         ({"a": np.zeros(3)}, {"start": -1}, "start"),
+        ({"a": np.zeros(3)}, {"start": 3}, "start is behind"),
+        ({"a": np.zeros(3)}, {"part": (3, 4), "tail": "drop"}, "fewer samples than parts"),
+        ({"a": np.zeros(3)}, {"bogus": 1}, "unknown option.*bogus"),
+        ({"a": np.zeros(3)}, {"fields": 3}, "invalid fields"),
+        ([], {}, "no samples"),
         ({"a": np.zeros(3)}, {"batch_size": 0}, "batch_size"),
     ],
 )

@@ -147,13 +147,18 @@ def test_workers_that_persist_see_the_epoch(source):
 def test_iter_batches_in_workers(source):
     class Batches(torch.utils.data.IterableDataset):
         def __iter__(self):
-            return iter_batches(source, 4, fields=["index"], shuffle="all")
+            for part in parts:
+                yield from iter_batches(source, 4, fields=["index"], part=part, share=share)
 
-    found, whole = (
-        [batch["index"].tolist() for batch in loaded(Batches(), workers)] for workers in (2, 0)
-    )
-    assert found == whole
-    assert sorted(chain.from_iterable(whole)) == [*range(COUNT)]
+    for parts, share, times in (  # noqa: B007 - read by workers
+        ([None], True, 1),
+        ([(0, 2), (1, 2)], True, 1),
+        ([None], False, 2),
+    ):
+        batches = loaded(Batches(), 2)
+        found = sorted(chain.from_iterable(batch["index"].tolist() for batch in batches))
+        expected = [*range(COUNT)] + ([0] if parts[0] else [])  # a part is padded
+        assert found == sorted(times * expected)
 
 
 def test_more_workers_than_batches(source):
@@ -266,6 +271,8 @@ def test_processes_without_ranks_are_told(source, monkeypatch):
         ({"epoch": -1}, "epoch"),
         ({"size": 0}, "batch_size"),
         ({"samples": "image"}, "invalid samples"),
+        ({"shuffle": "x"}, "invalid shuffle"),
+        ({"transform": 3}, "invalid transform"),
     ],
 )
 def test_wrong_arguments(source, options, problem):
@@ -273,7 +280,30 @@ def test_wrong_arguments(source, options, problem):
         batches_of(source, **options)
 
 
+def test_a_batch_whose_transform_fails_is_resumed(source):
+    data = batches_of(source, transform=lambda batch: 1 // int(batch["index"][0] != 8))
+    with pytest.raises(ZeroDivisionError):
+        list(data)
+    assert data.state_dict() == {"epoch": 0, "batch": 2}
+
+
+def test_foreign_byte_order():
+    (batch,) = loading.IterableBatches({"label": np.arange(3, dtype=">i4")}, 3)
+    assert batch["label"].tolist() == [0, 1, 2]
+
+
+def test_wrong_numbers_of_frames(source):
+    data = loading.Frames(source)
+    assert data.__getitems__([]) == []
+    for number in (1.5, "a", True, [], [1]):
+        with pytest.raises(DatasetError, match="number"):
+            data[number]
+
+
 def test_wrong_states_and_dtypes(source):
+    for state in (None, 5, {"epoch": 0, "batch": 99}):
+        with pytest.raises(DatasetError, match=r"invalid state|batch.*0 to 11"):
+            batches_of(source).load_state_dict(state)
     with pytest.raises(DatasetError, match="invalid state"):
         batches_of(source).load_state_dict({"epoch": 1})
     dates = {"frame": np.zeros(2, "M8[s]")}

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dask_tiled import DatasetError, catalogue, iter_batches, open_dataset
 from dask_tiled.testing import write_mib
+from dask_tiled.training import order
 from dask_tiled.training.order import part_of
 
 SHAPES = (4, 5), (3, 7), (2, 2)
@@ -65,6 +66,9 @@ def all_but_last(folder):
             id="concatenated",
         ),
         pytest.param(
+            lambda _, arrays: [arrays[0], arrays[1].compute().reshape(-1, 8, 6)], id="in-memory"
+        ),
+        pytest.param(
             lambda _, arrays: [arrays[0].astype("u2"), arrays[1].to_xarray()], id="computed"
         ),
     ],
@@ -100,6 +104,20 @@ def test_labels_of_equal_scans_may_be_one_array(opened):
     assert (read({"frame": [opened[0]] * 2, "label": labels})["label"] == np.arange(40)).all()
     one = read({"frame": opened[0], "label": labels[0]})
     assert (one["label"] == one["frame"][:, 0, 0]).all()
+
+
+def test_strings_beside_a_scan_are_labels(scans, opened, monkeypatch):
+    """Also those that name a file."""
+    monkeypatch.chdir(scans)
+    names = ["0.npy", *"abcdefghijklmnopqrs"]
+    assert read({"frame": opened[0], "label": names})["label"].tolist() == names
+
+
+def test_the_order_does_not_depend_on_fields(opened, monkeypatch):
+    monkeypatch.setattr(order, "PAGE_BYTES", 4 * 8 * 6 * 2)
+    options = {"shuffle": "pages", "seed": 3}
+    found = [read(opened, fields=names, **options) for names in (["index"], ["frame", "index"])]
+    assert (found[0]["index"] == found[1]["index"]).all()
 
 
 @pytest.mark.parametrize(
@@ -138,21 +156,25 @@ def test_a_path_of_one_scan(tmp_path):
     tail=st.sampled_from(["pad", "drop", "keep"]),
 )
 def test_parts_cover_each_sample(count, world, tail):
-    order = np.random.default_rng(count).permutation(count)
-    parts = [part_of(order, (rank, world), tail) for rank in range(world)]
+    numbers = np.random.default_rng(count).permutation(count)
+    if tail == "drop" and 0 < count < world:
+        with pytest.raises(DatasetError, match="fewer samples than parts"):
+            part_of(numbers, (0, world), tail)
+        return
+    parts = [part_of(numbers, (rank, world), tail) for rank in range(world)]
     sizes = {*map(len, parts)}
     together = np.concatenate(parts)
     if tail == "keep":
-        assert (together == order).all()
+        assert (together == numbers).all()
         assert max(sizes) - min(sizes) <= 1
     else:
         assert len(sizes) == 1
-        assert (together[:count] == order[: len(together)]).all()
+        assert (together[:count] == numbers[: len(together)]).all()
         repeated = together[count:]
         assert tail == "pad" or not len(repeated)
-        assert tail == "drop" or not count or {*together} == {*order}
+        assert tail == "drop" or not count or {*together} == {*numbers}
         assert len(repeated) < world
-        assert not count or (repeated == np.resize(order, len(repeated))).all()
+        assert not count or (repeated == np.resize(numbers, len(repeated))).all()
 
 
 def test_parts_of_batches(opened):
@@ -168,7 +190,11 @@ def test_parts_of_batches(opened):
     ("change", "options", "problem"),
     [
         (lambda x: x, {"samples": "frames"}, "frame, row, volume.*'scan_y', 'scan_x', 'y', 'x'"),
-        (lambda x: x, {"samples": ["x", "x"]}, "invalid samples"),
+        *[
+            (lambda x: x, {"samples": wrong}, "invalid samples")
+            for wrong in (["x"] * 2, 3, [["x"]])
+        ],
+        (lambda x: [x[0], 3], {}, "a mixed list.*'frame'.*int in a list of scans"),
         (lambda x: x, {"fields": ["label"]}, "unknown field.*'frame', 'index', 'scan'"),
         (lambda x: [x[0], x[0][0]], {"fields": ["position"]}, "unknown field"),
         (lambda x: x, {"part": 1}, "invalid part"),
