@@ -105,7 +105,7 @@ fuzz-expressions: $(VENVS)/test/installed
 fuzz-export: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 --capture=no $(PYTEST_ARGS) \
 		tests/export/test_faults.py tests/checkpoints/test_killed_runs.py \
-		tests/batch/test_cluster.py
+		tests/batch/test_cluster_batches.py
 
 fuzz-files: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 --capture=no $(PYTEST_ARGS) \
@@ -149,6 +149,7 @@ bench: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/decoders.py
 	@$(VENVS)/bench/bin/python benchmarks/memory.py
 	@$(VENVS)/bench/bin/python benchmarks/chunks.py
+	@$(VENVS)/bench/bin/python benchmarks/tasks.py
 	@$(VENVS)/bench/bin/python benchmarks/many_pieces.py
 	@$(VENVS)/bench/bin/python benchmarks/microscopes.py
 	@$(VENVS)/bench/bin/python benchmarks/events.py $$(mktemp -d)

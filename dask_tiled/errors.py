@@ -100,9 +100,9 @@ def _bounded(told: Any) -> str:
     PyTorch passes the traceback of another process, which ends with the error.
     """
     text, head = str(told), MOST_TOLD // 4
-    if len(text) <= head + MOST_TOLD:
+    if len(text) <= MOST_TOLD:
         return text
-    return f"{text[:head]} ... {text[-MOST_TOLD:]} ({len(text)} characters)"
+    return f"{text[:head]} ... {text[head - MOST_TOLD :]} ({len(text)} characters)"
 
 
 def printable(text: str) -> str:

@@ -131,14 +131,14 @@ def phase_from_com(
         partial(solve, center=at, turn=turn, steps=steps),
         maps.rechunk(chunks),
         drop_axis=maps.ndim - 1,
-        dtype=np.float64,
+        dtype=np.dtype(float),
         meta=np.empty((0,) * (maps.ndim - 1)),
     )
     return labelled(found, shown_of(maps).axes[:-1], units)
 
 
 class Dpc(NamedTuple):
-    """Results of :func:`dpc`, lazy, on the axes of the scan.
+    """Results of :func:`~dask_tiled.tiles.dpc`, lazy, on the axes of the scan.
 
     Attributes
     ----------
@@ -250,11 +250,11 @@ def dpc(
     whole = maps.rechunk(dict.fromkeys(range(maps.ndim - 3, maps.ndim), -1))
     axes = shown_of(maps).axes
     field = da.map_blocks(
-        partial(_turned, turn=factor * turning(rotation)), whole, dtype=np.float64,
+        partial(_turned, turn=factor * turning(rotation)), whole, dtype=np.dtype(float),
         meta=np.empty((0,) * maps.ndim),
     )  # fmt: skip
     charge = da.map_blocks(
-        partial(_divergence, steps=steps), field, drop_axis=maps.ndim - 1, dtype=np.float64,
+        partial(_divergence, steps=steps), field, drop_axis=maps.ndim - 1, dtype=np.dtype(float),
         meta=np.empty((0,) * (maps.ndim - 1)),
     )  # fmt: skip
     charge_units = "C/m^3" if depth else "C/m^2"

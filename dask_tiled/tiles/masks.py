@@ -231,7 +231,7 @@ def center_of_mass(
         path = shifts_of(descan, arr.shape[: x.nav_ndim]) * scales
         found = found - da.from_array(path, chunks=found.chunks)
     if rotation is not None:
-        turned = {"dtype": np.float64, "meta": np.empty((0,) * found.ndim)}
+        turned = {"dtype": np.dtype(float), "meta": np.empty((0,) * found.ndim)}
         found = da.map_blocks(np.matmul, found, turning(rotation).T, **turned)
     return labelled(found, labels.axes, labels.units)
 
@@ -252,7 +252,7 @@ def _centred(
     axes = shown_of(x.arr).axes
     names = [axis.name if axis else f"axis {k}" for k, axis in enumerate(axes[x.nav_ndim :])]
     chunks = (*sums.chunks[:-1], (len(names),))
-    named = {"token": "center_of_mass", "dtype": np.float64}
+    named = {"token": "center_of_mass", "dtype": np.dtype(float)}
     found = da.map_blocks(centre, sums, chunks=chunks, **named)
     components = Axis("component", labels=tuple(names))
     return labelled(found, [*axes[: x.nav_ndim], components], units)

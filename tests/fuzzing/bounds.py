@@ -401,6 +401,15 @@ def check_repair(src, pixels, bounds, neighbours, out):
     )
 
 
+def check_shifted_sums(pixels, weights, spans, shifts, width, _, sums):
+    (masks, height, _), frames = spans.shape, len(shifts)
+    if sums.shape != (frames, masks) or len(pixels) < frames * height * width:
+        return f"{len(pixels)} pixels of {frames} frames, {masks} masks into {sums.shape}"
+    if len(weights) < masks * height * width:
+        return f"{len(weights)} weights of {masks} masks"
+    return outside("pixels of a row", width, *extent(spans, 0, 1, 0))
+
+
 def check_halve(pixels, out, step_z, step_y, sums, *, needs_row=True):
     halves = [-(-n // step) for n, step in zip(pixels.shape, (1, step_z, step_y, 2), strict=True)]
     if out.shape != (*halves,) or not {step_z, step_y} <= {1, 2}:
@@ -628,5 +637,6 @@ CHECKS = {
     "pack": check_pack,
     "correct": check_correct,
     "repair": check_repair,
+    "shifted_sums": check_shifted_sums,
     "weighted_sums": check_weighted,
 }

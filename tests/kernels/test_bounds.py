@@ -6,7 +6,7 @@ import pytest
 from fuzzing import bounds
 from fuzzing.campaign import in_a_child
 
-from dask_tiled import DatasetError, open_dataset
+from dask_tiled import DatasetError, open_dataset, tiles
 from dask_tiled.engine import evaluation, vectors
 from dask_tiled.export.zarr.levels import halved
 from dask_tiled.kernels import folds
@@ -14,6 +14,7 @@ from dask_tiled.model.pyramids import Halving
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
 FRAMES = counting_frames((6, 5, 20, 32), "uint16", bits=12)
+SHIFTS = np.moveaxis(np.indices((6, 5)), 0, -1) - 2
 WORK = {
     "sum": lambda a: a.sum(),
     "sum of frames": lambda a: a.sum((-2, -1)),
@@ -42,6 +43,7 @@ WORK = {
     "roots": lambda a: np.sqrt(a).sum((0, 1)),
     "several programs": lambda a: da.stack([np.sqrt(a).std((-2, -1)), np.sqrt(a).max((-2, -1))]),
     "several sources": lambda a: (a - a[::-1]).sum(0),
+    "shifted masks": lambda a: tiles.apply_masks(a, np.ones((2, 20, 32)), shift=SHIFTS),
 }
 
 
