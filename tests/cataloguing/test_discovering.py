@@ -323,7 +323,7 @@ def test_files_that_vanish(tmp_path, monkeypatch):
 
 
 def test_formats_of_this_process(tmp_path):
-    """Child processes do not have them; their warnings are in the headers."""
+    """Child processes get them; their warnings are in the headers."""
     from dask_tiled.formats import tools
 
     def describe(paths):
