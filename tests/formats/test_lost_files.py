@@ -127,7 +127,7 @@ def test_the_first_file_is_missed_where_its_frames_are_counted(tmp_path):
     paths = write_scan(tmp_path, hdr=False)
     paths[0].unlink()
     (doubt,) = (one for one in describe(paths[1]).doubts if one.code == "lost-files")
-    assert f"it begins with {paths[1]}, whose first frame has the number 5" in doubt.text
+    assert f"it begins with {paths[1].name}, whose first frame has the number 5" in doubt.text
     paths[1].rename(tmp_path / "scan7.mib")
     paths[2].rename(tmp_path / "scan8.mib")
     assert [one.code for one in describe(tmp_path / "scan7.mib").doubts] == ["scan-shape"]

@@ -218,7 +218,8 @@ def gather(
     found = [*before[::-1], member, *after]
     first, lost = found[0], _before(found[0])
     if lost and not begins and not filled:  # else they are missing frames
-        why = f"it begins with {first.file.path}, whose first frame has the number {first.first}"
+        name = os.path.basename(first.file.path)
+        why = f"it begins with {name}, whose first frame has the number {first.first}"
         begins = (may_be_longer(why),)
     doubts = () if is_following() else (*ends, *begins)
     return Series(found, doubts, lost if filled else 0)
@@ -248,7 +249,8 @@ def _neighbours_of(
         why = why or _gap(one, two)
         if why and not doubts and (later or end.first > 1):  # numbered from 0 or 1
             place = "ends with" if later else "begins with", "before" if later else "after"
-            text = f"it {place[0]} {end.file.path}, {place[1]} {path}, as {why}"
+            end_name, name = (os.path.basename(each) for each in (end.file.path, path))
+            text = f"it {place[0]} {end_name}, {place[1]} {name}, as {why}"
             doubts = (may_be_longer(text),)
         if not (filled and listed and other is None):  # the number of a further one tells the gap
             break
