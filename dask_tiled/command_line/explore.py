@@ -7,7 +7,15 @@ from typing import Any
 import click
 from click.core import ParameterSource as Source
 
-from dask_tiled.command_line.opening import OPENING, OpeningCommand, arguments, files, with_options
+from dask_tiled.command_line.opening import (
+    CALIBRATING,
+    OPENING,
+    OpeningCommand,
+    arguments,
+    files,
+    opened,
+    with_options,
+)
 
 
 @click.command(cls=OpeningCommand)
@@ -17,7 +25,7 @@ from dask_tiled.command_line.opening import OPENING, OpeningCommand, arguments, 
     help="Port of 127.0.0.1.",
 )  # fmt: skip
 @click.option("--browser/--no-browser", default=True, help="Open a browser (default).")
-@with_options(OPENING)
+@with_options((*CALIBRATING, *OPENING))
 @click.pass_context
 def explore(
     ctx: click.Context, /, files: tuple[str, ...], *, port: int, browser: bool, **options: Any
@@ -30,10 +38,18 @@ def explore(
     from dask_tiled.exploring.server import serve
 
     names = [name for name in options if ctx.get_parameter_source(name) is not Source.DEFAULT]
-    path, given = arguments(files, {name: options[name] for name in names})
+    chosen = {name: options[name] for name in names}
+    disk = chosen.pop("disk", None)
+    if disk is not None and "follow" in chosen:
+        raise click.UsageError("--disk applies to complete files, not with --follow.", ctx)
+    path, given = arguments(files, chosen)
     source = source_of(path, given).replace("roi=roi", f"roi=np.load({options['roi']!r})")
 
     def say(address: str) -> None:
         click.echo(f"{address}  (press Ctrl-C to stop)")
 
-    serve(path, given, source, port=port, browser=browser, say=say)
+    if disk is None:
+        serve(path, given, source, port=port, browser=browser, say=say)
+    else:
+        arr, source = opened(files, {**chosen, "disk": disk}), f"{source}.calibrate(disk={disk!r})"
+        serve(arr, {}, source, port=port, browser=browser, say=say)

@@ -11,11 +11,13 @@ from click.core import ParameterSource
 
 from dask_tiled.command_line.failures import DOUBTFUL, Failure, check_complete
 from dask_tiled.command_line.opening import (
+    CALIBRATING,
     OPENING,
     OpeningCommand,
     described,
     files,
     listed,
+    opened,
     with_options,
 )
 from dask_tiled.command_line.printing import json_option, section, show, show_json, tree_rows
@@ -32,7 +34,7 @@ MOST_FACTS, MOST_LETTERS, MOST_ROWS = 40, 100, 20
 @files
 @click.option("--all", "whole", is_flag=True, help="Print all metadata and datasets, untruncated.")
 @json_option
-@with_options(OPENING)
+@with_options((*CALIBRATING, *OPENING))
 def info(files: tuple[str, ...], *, whole: bool, as_json: bool, **options: Any) -> None:
     """Show what a file contains, how it is read, and its metadata.
 
@@ -45,20 +47,30 @@ def info(files: tuple[str, ...], *, whole: bool, as_json: bool, **options: Any) 
         _show_many(files, options, whole=whole, as_json=as_json)
         return
     try:
-        desc, scheme = described(files, options)
+        desc, scheme = _described(files, options)
     except DatasetError as error:
         if len(files) == 1 or isinstance(error, DoubtError):
             raise
         click.echo(f"dask-tiled: not one scan: {' '.join(str(error).split())}", err=True)
         _show_many(files, options, whole=whole, as_json=as_json)
         return
-    quiet = {**options, "doubts": "ignore"}  # the description has told of them
+    quiet = {**options, "doubts": "ignore", "disk": None}  # the description has told of them
     contents = None if options["dataset"] is not None else listed(files, quiet)
     if as_json:
         show_json(_values(desc, scheme) | {"datasets": [*contents.keys] if contents else None})
     else:
         _show(desc, scheme, contents, whole=whole)
     check_complete(files[0], desc, options["doubts"])
+
+
+def _described(files: tuple[str, ...], options: dict[str, Any]) -> tuple[Description, TilingScheme]:
+    """Describe files; only the size of a disk is measured in pixels."""
+    if options["disk"] is None:
+        return described(files, options)
+    from dask_tiled.opening.arrays import scheme_of
+
+    arr: Any = opened(files, options)
+    return arr.description, scheme_of(arr)
 
 
 def _is_folder(path: str) -> bool:
@@ -80,7 +92,7 @@ def _show_many(
     from dask_tiled.model.mark import json_value
 
     ctx = click.get_current_context()
-    for option in OPENING:
+    for option in (*CALIBRATING, *OPENING):
         name = str(option.name)
         if name != "doubts" and ctx.get_parameter_source(name) is not ParameterSource.DEFAULT:
             raise click.UsageError(f"{option.opts[0]} applies to one dataset, not to many.", ctx)

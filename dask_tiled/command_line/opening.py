@@ -125,7 +125,7 @@ CALIBRATING = (
         help='Radius of the bright disk, such as "20 mrad", which calibrates the detector.',
     ),
 )
-"""Options of commands that compute pixels of one array."""
+"""Options of commands for one array, of which some frames are read."""
 
 
 class OpeningCommand(click.Command):

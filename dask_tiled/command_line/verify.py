@@ -10,6 +10,7 @@ import click
 
 from dask_tiled.command_line.failures import check_complete
 from dask_tiled.command_line.opening import (
+    CALIBRATING,
     OPENING,
     OpeningCommand,
     files,
@@ -27,7 +28,7 @@ from dask_tiled.command_line.values import PATH
 @click.option(
     "--progress/--no-progress", default=None, help="Show a progress bar; by default in a terminal."
 )
-@with_options(OPENING)
+@with_options((*CALIBRATING, *OPENING))
 def verify(
     files: tuple[str, ...], target: str, *, every: bool, progress: bool | None, **options: Any
 ) -> None:

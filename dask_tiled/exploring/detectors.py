@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import dask.array as da
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.errors import DatasetError
 from dask_tiled.exploring.scene import Scene
+from dask_tiled.measuring.calibrating import calibrate
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
 from dask_tiled.opened.axes import shown_of
@@ -42,6 +44,39 @@ class Detector(NamedTuple):
     size: tuple[float, ...]
     """Size of a rectangle, along each axis of a frame."""
     signal: str
+
+
+class SizedDisk(NamedTuple):
+    """A disk in the frame whose size is known, which calibrates the detector."""
+
+    size: str
+    center: tuple[float, float]
+    """Position of its centre, in pixels."""
+    radius: float
+
+    @classmethod
+    def of(cls, scene: Scene, detector: Detector, size: object) -> Self:
+        """Return the disk that a detector covers.
+
+        Raise a DatasetError if it is no disk in a frame along the last axes, or the size no text.
+        """
+        is_last = scene.frame == (scene.arr.ndim - 2, scene.arr.ndim - 1)
+        if detector.shape not in {"disk", "ring"} or not detector.radius or not is_last:
+            raise DatasetError("no disk to calibrate by", expected="a disk", found=detector.shape)
+        if not isinstance(size, str):
+            raise DatasetError("invalid size", expected='such as "20 mrad"', found=repr(size))
+        y, x = (round(at, 3) for at in detector.center)
+        return cls(size, (y, x), round(detector.radius, 3))
+
+    def calibrated(self, arr: da.Array) -> da.Array:
+        """Return an array with axes that count from the centre of the disk."""
+        return calibrate(arr, disk=self.size, center=self.center, radius=self.radius)
+
+    @property
+    def code(self) -> str:
+        """Code of the calibration."""
+        options = f"disk={self.size!r}, center={self.center}, radius={self.radius}"
+        return f"arr = dask_tiled.calibrate(arr, {options})"
 
 
 class DetectorJob(NamedTuple):

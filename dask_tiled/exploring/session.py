@@ -15,7 +15,7 @@ import numpy as np
 
 from dask_tiled.converting.convert import convert
 from dask_tiled.errors import DatasetError, format_bytes
-from dask_tiled.exploring.detectors import DetectorJob, Mask
+from dask_tiled.exploring.detectors import DetectorJob, Mask, SizedDisk
 from dask_tiled.exploring.estimates import RATE, REMOTE_RATE, Pace, estimates, mean_estimates
 from dask_tiled.exploring.messages import Message, picture_message
 from dask_tiled.exploring.pictures import Pictures
@@ -85,20 +85,29 @@ class PageSession:
     def _show_picture(self, number: int) -> None:
         self._number = number
         self._shape: Suggestion | None = None
+        self._disk: SizedDisk | None = None
         self._candidates: list[ScanCandidate] | None = None
         self._show_array(self._pictures[number])
 
     def _show_array(self, arr: da.Array) -> None:
-        self._levels = scenes_of(arr)
-        scene = self._levels[0]
-        self._arr, self.scene = arr, scene
+        self._set_scene(arr)
         self._pace = Pace(REMOTE_RATE if is_remote(arr) else RATE)
-        self.state = State.first(scene)
+        self.state = State.first(self.scene)
         self._image: Array | None = None
         self._image_shown: object = None
         self._frame_shown: object = None
         self._begun = False
         self._settled.clear()
+
+    def _set_scene(self, arr: da.Array) -> None:
+        disk, lines = self._disk, self._reshaping()
+        if disk is not None:
+            arr = disk.calibrated(arr)
+            lines.append(disk.code)
+        first, *lower = scenes_of(arr)
+        prepared = "\n".join(filter(None, [*lines, first.prepared]))
+        self._arr, self.scene = arr, first._replace(prepared=prepared)
+        self._levels = [self.scene, *lower]
 
     def begin(self) -> None:
         """Send the initial messages of a page, and start the pictures."""
@@ -141,6 +150,8 @@ class PageSession:
             self.rest()
             self._show_shape(message.get("number"))
             self.begin()
+        elif kind == "calibrate":
+            self._calibrate(message.get("size"))
         elif kind == "save":
             self._save()
         elif kind == "rest":  # the page was closed
@@ -357,14 +368,27 @@ class PageSession:
             raise DatasetError("the shape of the scan is not open", found=f"shape {number}")
         self._shape = candidates[whole("shape", number, len(candidates))].suggestion
         self._show_array(in_shape(desc, self._shape))
-        if not self._source:
-            shape, first = self._shape.shape, self._shape.first
-            frames = slice(first, first + math.prod(shape))
-            index = f"[{frames.start}:{frames.stop}]"
-            line = f"arr = arr{index}.reshape({shape + desc.sig_shape})"
-            prepared = "\n".join(filter(None, [line, self.scene.prepared]))
-            self.scene = self.scene._replace(prepared=prepared)
-            self._levels = [self.scene, *self._levels[1:]]
+
+    def _reshaping(self) -> list[str]:
+        """Return code that gives an array without files the chosen shape of the scan."""
+        desc = description_of(self._pictures[self._number])
+        if self._shape is None or self._source or desc is None:
+            return []
+        shape, first = self._shape.shape, self._shape.first
+        frames = f"{first}:{first + math.prod(shape)}"
+        return [f"arr = arr[{frames}].reshape({shape + desc.sig_shape})"]
+
+    def _calibrate(self, size: object) -> None:
+        """Calibrate the frame by the size of the disk that the detector covers."""
+        before, state = self._disk, self.state
+        self._disk = SizedDisk.of(self.scene, state.detector, size)
+        try:
+            self._set_scene(self._arr)
+        except Exception:
+            self._disk = before
+            raise
+        self._send_scene()
+        self._show(state, anew=True)
 
     def _send_scene(self) -> None:
         told = {"pictures": self._pictures.names, "picture": self._number}
@@ -423,8 +447,7 @@ class PageSession:
                 if self._arr is not arr or desc.layout.n_frames == before:
                     continue
                 same = new.shape == arr.shape
-                self._arr, self._levels = new, scenes_of(new)
-                self.scene = self._levels[0]
+                self._set_scene(new)
                 if not same:
                     self.state = State.first(self.scene)._replace(detector=self.state.detector)
                 self._send_scene()

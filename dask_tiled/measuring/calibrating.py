@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any, NamedTuple
 
 import dask.array as da
@@ -49,12 +50,13 @@ def calibrate(
     units: str | None = None,
     beam_energy: float | str | None = None,
     center: tuple[float, float] | None = None,
+    radius: float | None = None,
     mask: npt.ArrayLike | None = None,
 ) -> da.Array:
     """Calibrate an array by what it shows: pass one of ``disk``, ``rings`` and ``scale_bar``.
 
     The axes of the detector then count from the beam, which is at 0. A sample of the frames is
-    computed.
+    computed, unless ``center`` and ``radius`` are passed.
 
     Parameters
     ----------
@@ -80,6 +82,8 @@ def calibrate(
         wavelength; numbers are in V. By default that of the files.
     center : (float, float), optional
         Position of the beam, (y, x), in pixels; by default the centre of the bright disk.
+    radius : float, optional
+        Radius of ``disk`` in pixels; by default measured.
     mask : array-like, optional
         Weights of the pixels, of the shape of a frame: those of weight 0 are ignored.
 
@@ -117,6 +121,8 @@ def calibrate(
         )
     if axes is not None and scale_bar is None:
         raise TilingError("axes only apply to a scale bar", found=f"axes={axes!r}")
+    if radius is not None and disk is None:
+        raise TilingError("radius only applies to a disk", found=f"radius={radius!r}")
     if scale_bar is not None:
         return _by_scale_bar(x, scale_bar, axes)
     if not given:
@@ -126,7 +132,7 @@ def calibrate(
         raise TilingError("frames are not images", expected="two signal axes", found=found)
     weights = None if mask is None else np.asarray(mask)
     if disk is not None:
-        scale = _by_disk(x, disk, center, weights)
+        scale = _by_disk(x, disk, center, radius, weights)
     else:
         scale = _by_rings(x, rings, center, weights)
     factor = 1.0 if units is None else _factor(x, scale.unit, units, beam_energy)
@@ -141,14 +147,27 @@ def calibrate(
     return _applied(x.arr, [*known[: x.nav_ndim], *new], scale.source)
 
 
-def _by_disk(x: Reducible, disk: str, center: tuple[float, float] | None, weights: Any) -> Scale:
+def _by_disk(
+    x: Reducible,
+    disk: str,
+    center: tuple[float, float] | None,
+    radius: Any,
+    weights: Any,
+) -> Scale:
     size, unit = _on_detector("disk", disk)
+    if radius is not None:
+        if not (isinstance(radius, Real) and 0 < float(radius) < math.inf):
+            expected = "a positive number of pixels"
+            raise TilingError("invalid radius", expected=expected, found=repr(radius))
+        if center is not None:
+            source = f"a disk of {disk}, {radius:.4g} px"
+            return Scale(size / float(radius), unit, _place(center), source)
     hint = 'Pass the size of a pixel: arr.with_axes(y="0.4 mrad", x="0.4 mrad").'
     found = disk_of(x, hint, weights)
     sample = f" in {found.frames:,} of {found.of:,} frames" if found.frames < found.of else ""
-    source = f"the bright disk of {disk}, {found.radius:.4g} px{sample}"
+    source = f"the bright disk of {disk}, {radius or found.radius:.4g} px{sample}"
     at = found.center if center is None else _place(center)
-    return Scale(size / found.radius, unit, at, source, found.doubts)
+    return Scale(size / (radius or found.radius), unit, at, source, found.doubts)
 
 
 def _by_rings(x: Reducible, rings: Any, center: tuple[float, float] | None, weights: Any) -> Scale:

@@ -168,6 +168,19 @@ def test_explore_a_scan(chromium, served, tmp_path):
     wait_for(lambda: not [t for t in threading.enumerate() if t.name.startswith(names)])
 
 
+def test_size_of_the_circle_calibrates_the_frame(chromium, served, tmp_path):
+    page = served(write_mib(tmp_path / "scan.mib", scan_of()))
+    tab = chromium.open(page.url)
+    shown(tab)
+    known = "document.querySelector('[data-plot=frame] input[placeholder]')"
+    tab.run(f"{known}.value = '30 mrad'; {known}.dispatchEvent(new Event('change'))")
+    session = page.sessions[0]
+    wait_for(lambda: session.scene.axes[3].scale == 30 / round(session.state.detector.radius, 3))
+    tab.wait("document.querySelector('pre').textContent.includes('30 mrad')")
+    assert tab.errors() == []
+    tab.close()
+
+
 @pytest.mark.filterwarnings("ignore:.*in a row")
 def test_shapes_of_a_scan_are_buttons(chromium, served, tmp_path):
     """A button has a picture of the scan in a likely shape, and shows it so."""

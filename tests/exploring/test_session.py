@@ -101,6 +101,27 @@ def test_known_pictures_are_not_computed_again(page):
     assert page[-1].head == {"type": "known", "kinds": ["image", "frame"], "id": 1}
 
 
+def test_sized_disk_calibrates_the_frame(page, scan):
+    page.ask(detector={"shape": "disk", "center": [7.5, 9.25], "radius": 5.0})
+    before = page.last("image")
+    page.session.receive({"type": "calibrate", "size": "20 mrad"})
+    page.rest()
+    axes = [one.head for one in page if one.kind == "scene"][-1]["axes"][2:]
+    assert [(one["scale"], one["units"], one["offset"]) for one in axes] == [
+        (4.0, "mrad", -30.0),
+        (4.0, "mrad", -37.0),
+    ]
+    assert page.session.state.detector.radius == 5.0
+    assert np.array_equal(page.last("image"), before)
+    names = {"arr": scan}
+    exec(page.session.code(), names)  # noqa: S102 - the code of the page
+    assert np.array_equal(names["image"], page.session.image())
+    assert names["arr"].axes[3].units == "mrad"
+    page.session.receive({"type": "calibrate", "size": "20 kg"})
+    assert "20 kg" in page.last("error")["text"]
+    assert page.session.scene.axes[3].units == "mrad"
+
+
 def test_region_shows_its_mean_frame(page):
     page.ask(region=[[1, 4], [2, 3]])
     assert np.allclose(page.last("frame"), PIXELS[1:4, 2:3].mean((0, 1)))

@@ -1,5 +1,6 @@
 """Axes calibrated by a disk, by rings, by a scale bar, and by the wavelength."""
 
+import json
 import math
 
 import numpy as np
@@ -7,8 +8,9 @@ import pytest
 from click.testing import CliRunner
 from disks import covered
 
-from dask_tiled import DoubtWarning, TilingError, calibrate, open_dataset, to_xarray
+from dask_tiled import Axis, DoubtWarning, TilingError, calibrate, open_dataset, to_xarray
 from dask_tiled.command_line.app import app
+from dask_tiled.exploring import server
 from dask_tiled.model.beam import acceleration_voltage, on_detector
 from dask_tiled.testing import write_mib
 
@@ -133,13 +135,15 @@ def test_a_scale_bar(scan):
     ({"scale_bar": ("20 px", "5 nm"), "axes": ("z",)}, "no such axis"),
     ({"scale_bar": ("20 nm", "5 nm")}, "invalid scale_bar"),
     ({"units": "mrad"}, "invalid units"),
+    ({"rings": {"Au": "2 Å"}, "radius": 3}, "radius only applies"),
+    ({"disk": "20 mrad", "radius": 0}, "invalid radius"),
 ])  # fmt: skip
 def test_invalid_calibrations_are_refused(scan, options, match):
     with pytest.raises(TilingError, match=match):
         scan.calibrate(**options)
 
 
-def test_command_line(scan, tmp_path):
+def test_command_line(scan, tmp_path, monkeypatch):
     path = scan.description.files[0].path
     words = [path, str(tmp_path / "out.zarr"), "--nav-shape", "4,5", "--disk", "20 mrad"]
     done = CliRunner().invoke(app, ["convert", *words, "--no-progress"])
@@ -147,3 +151,23 @@ def test_command_line(scan, tmp_path):
     stored = open_dataset(tmp_path / "out.zarr")
     assert stored.axes[2].units == "mrad"
     assert stored.axes[2].scale == pytest.approx(20 / 18, rel=0.003)
+    done = CliRunner().invoke(app, ["verify", *words])
+    assert done.exit_code == 0, done.output
+    shown = CliRunner().invoke(app, ["info", words[0], *words[2:], "--json"])
+    axes = json.loads(shown.output)["axes"]
+    assert (axes[2]["units"], axes[2]["scale"]) == ("mrad", stored.axes[2].scale)
+    opened = []
+    monkeypatch.setattr(server, "serve", lambda arr, _, source, **__: opened.append((arr, source)))
+    done = CliRunner().invoke(app, ["explore", words[0], *words[2:]])
+    assert done.exit_code == 0, done.output
+    ((arr, source),) = opened
+    assert arr.axes == stored.axes
+    assert source.endswith(".calibrate(disk='20 mrad')")
+
+
+def test_a_disk_of_known_place_and_size(scan):
+    arr = scan.calibrate(disk="20 mrad", center=(10, 12.5), radius=16)
+    assert arr.axes[2:] == (Axis("y", "mrad", 1.25, -12.5), Axis("x", "mrad", 1.25, -15.625))
+    found = scan.calibrate(disk="20 mrad", radius=16).axes[2]
+    assert found.scale == 1.25
+    assert found.offset == pytest.approx(-45.25 * 1.25, abs=0.1 * 1.25)

@@ -912,7 +912,12 @@ class Page {
       height: input("height", () => detector().size[0] * size(0), (value) => { detector().size[0] = Math.abs(value) / size(0); }),
       width: input("width", () => detector().size.at(-1) * Math.abs(this.frame.axes.at(-1).scale), (value) => { detector().size[detector().size.length - 1] = Math.abs(value) / Math.abs(this.frame.axes.at(-1).scale); }),
     };
-    this.frame.controls.append(this.shape, this.signal, ...Object.values(this.fields).map((field) => field.label));
+    const known = make("input", { type: "text", placeholder: "20 mrad", title: "the size of the radius: calibrates the axes, which then count from the centre", onchange: () => {
+      if (known.value.trim()) this.send({ type: "calibrate", size: known.value.trim() });
+      known.value = "";
+    } });
+    this.known = make("label", {}, "radius is", known);
+    this.frame.controls.append(this.shape, this.signal, ...Object.values(this.fields).map((field) => field.label), this.known);
     const tool = (name, title) => {
       const button = make("button", { textContent: name, title, onclick: () => {
         this.tool = name;
@@ -970,6 +975,7 @@ class Page {
       label.hidden = !show[name];
       if (!label.hidden && document.activeElement !== field) field.value = shortest(read(), Math.min(...this.frame.axes.map((axis) => Math.abs(axis.scale))) / 100);
     }
+    this.known.hidden = !show.radius || !flat;
     this.frame.controls.hidden = !this.hasScan;
     const select = this.shape.querySelector("select");
     select.options[2].textContent = flat ? "rectangle" : "range";
