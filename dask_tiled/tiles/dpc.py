@@ -114,27 +114,8 @@ def phase_from_com(
     (60, 64)
     """
     maps = _maps(com)
-    if padding not in PADDINGS:
-        raise TilingError("invalid padding", expected=" or ".join(PADDINGS), found=repr(padding))
-    if method not in METHODS:
-        raise TilingError("invalid method", expected=" or ".join(METHODS), found=repr(method))
-    if method == "iterative" and padding != "mirror":
-        raise TilingError("iterations need no padding", expected="mirror", found=repr(padding))
-    at = None if center is None else np.asarray(center, float)
-    if at is not None and (at.shape != (2,) or not np.isfinite(at).all()):
-        raise TilingError("invalid center", expected="(y, x)", found=repr(center))
-    gradients, steps, units = _units(maps, scale, step, beam_energy)
-    chunks = dict.fromkeys(range(maps.ndim - 3, maps.ndim), -1)
-    turn = gradients * turning(rotation)
-    solve = _fitted if method == "iterative" else partial(_integrated, mirrors=padding == "mirror")
-    found = da.map_blocks(
-        partial(solve, center=at, turn=turn, steps=steps),
-        maps.rechunk(chunks),
-        drop_axis=maps.ndim - 1,
-        dtype=np.dtype(float),
-        meta=np.empty((0,) * (maps.ndim - 1)),
-    )
-    return labelled(found, shown_of(maps).axes[:-1], units)
+    known = _units(maps, scale, step, beam_energy)
+    return _phase(maps, known, center, rotation, padding, method)
 
 
 class Dpc(NamedTuple):
@@ -224,17 +205,10 @@ def dpc(
         com = x.arr
     else:
         com = center_of_mass(x.arr, mask, descan=descan)
-    phase = phase_from_com(
-        com,
-        scale=scale,
-        step=step,
-        beam_energy=beam_energy,
-        rotation=rotation,
-        padding=padding,
-        method=method,
-    )
     maps = _maps(com)
-    gradients, steps, units = _units(maps, scale, step, beam_energy)
+    known = _units(maps, scale, step, beam_energy)
+    phase = _phase(maps, known, None, rotation, padding, method)
+    gradients, steps, units = known
     if not units:
         hint = 'Pass a scale with a unit, such as scale="0.5 mrad".'
         raise TilingError("a field needs a scale", found=f"scale={scale!r}", hint=hint)
@@ -263,6 +237,37 @@ def dpc(
         labelled(field, axes, f"V{depth}"),
         labelled(charge * (VACUUM * 1e9), axes[:-1], charge_units),
     )
+
+
+def _phase(
+    maps: da.Array,
+    known: _Units,
+    center: Sequence[float] | None,
+    rotation: ScanRotation | float,
+    padding: str,
+    method: str,
+) -> da.Array:
+    """Return the phase of :func:`phase_from_com`."""
+    if padding not in PADDINGS:
+        raise TilingError("invalid padding", expected=" or ".join(PADDINGS), found=repr(padding))
+    if method not in METHODS:
+        raise TilingError("invalid method", expected=" or ".join(METHODS), found=repr(method))
+    if method == "iterative" and padding != "mirror":
+        raise TilingError("iterations need no padding", expected="mirror", found=repr(padding))
+    at = None if center is None else np.asarray(center, float)
+    if at is not None and (at.shape != (2,) or not np.isfinite(at).all()):
+        raise TilingError("invalid center", expected="(y, x)", found=repr(center))
+    chunks = dict.fromkeys(range(maps.ndim - 3, maps.ndim), -1)
+    turn = known.gradient * turning(rotation)
+    solve = _fitted if method == "iterative" else partial(_integrated, mirrors=padding == "mirror")
+    found = da.map_blocks(
+        partial(solve, center=at, turn=turn, steps=known.steps),
+        maps.rechunk(chunks),
+        drop_axis=maps.ndim - 1,
+        dtype=np.dtype(float),
+        meta=np.empty((0,) * (maps.ndim - 1)),
+    )
+    return labelled(found, shown_of(maps).axes[:-1], known.phase)
 
 
 def _turned(com: Array, turn: Array) -> Array:
@@ -358,10 +363,21 @@ def _maps(com: Any) -> da.Array:
     return maps
 
 
+class _Units(NamedTuple):
+    """Units of maps of centres of mass."""
+
+    gradient: float
+    """Gradient of the phase per unit of the maps: in rad/nm, or without a unit."""
+    steps: tuple[float, float]
+    """Distance of scan positions, (y, x), in nm, or 1."""
+    phase: str
+    """``"rad"``; empty for a phase up to a factor."""
+
+
 def _units(
     maps: da.Array, scale: str | None, step: Any, beam_energy: float | str | None
-) -> tuple[float, tuple[float, float], str]:
-    """Return the gradient per unit of ``com``, the scan steps, and the phase unit."""
+) -> _Units:
+    """Return the units of maps of centres of mass."""
     shown = shown_of(maps)
     size, unit = 1.0, shown.units
     if scale is not None:
@@ -384,7 +400,7 @@ def _units(
         if step is not None:
             hint = 'Pass a scale with a unit, such as scale="0.5 mrad".'
             raise TilingError("a step without a scale of com", found=repr(step), hint=hint)
-        return size, (1.0, 1.0), ""
+        return _Units(size, (1.0, 1.0), "")
     steps = [
         _step_of(axis) if one is None else _read("step", one, "0.5 nm")
         for one, axis in zip(listed, shown.axes[-3:-1], strict=True)
@@ -397,7 +413,7 @@ def _units(
     if frequency is None:
         expected = "a unit like 1/nm or mrad"
         raise TilingError("the unit of com is incompatible", expected=expected, found=unit)
-    return 2 * math.pi * frequency * size, (y, x), "rad"
+    return _Units(2 * math.pi * frequency * size, (y, x), "rad")
 
 
 def _in(wanted: str, unit: str, name: str) -> float:

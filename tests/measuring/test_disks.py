@@ -103,6 +103,9 @@ def test_two_disks_saturation_and_invalid_arguments():
         find_disk(WHOLE, frames=0)
     with pytest.raises(TilingError, match=r"in images only.*two signal axes"):
         find_disk(np.ones((4, 5, 6)), sig_ndim=1)
+    for empty in (np.ones((0, 9, 9)), np.ones((3, 0, 9)), np.ones((0, 0))):
+        with pytest.raises(TilingError, match="there are no pixels"):
+            find_disk(empty)
     with pytest.raises(TilingError, match="numbers only"):
         find_disk(np.full((9, 9), "a"))
 
