@@ -20,6 +20,7 @@ import tifffile
 import zarr
 from astropy.io import fits
 from delmic_writer import write_delmic
+from eer_writer import BITS, coded, write_eer
 from eiger_writer import write_eiger
 from lsm_writer import write_lsm
 from metamorph_writer import write_stk
@@ -590,6 +591,15 @@ def make_lsm(folder, stem):
     return Sample({"path": path}, frames, [path], 3)
 
 
+def make_eer(folder, stem):
+    """Write frames of electron events behind their sum."""
+    frames = counting_frames((12, 5, 7), "u1") % 5 == 0
+    streams = [coded(frame, BITS[65001]) for frame in frames]
+    total = frames.sum(0, "u2")
+    path = write_eer(folder / f"{stem}.eer", streams, (5, 7), 65001, (), image=total)
+    return Sample({"path": path}, frames, [path])
+
+
 def make_fits_tiles(folder, stem, *, dtype, **options):
     """Write a tile-compressed image by astropy, whose tiles do not divide the frames."""
     frames = counting_frames((3, 50, 61), dtype, bits=12)
@@ -664,6 +674,7 @@ TABLE: dict[str, Callable[[Path, str], Sample]] = {
     "tiff series": make_tiff_series,
     "tiff MetaMorph": make_stk,
     "tiff LSM": make_lsm,
+    "tiff EER": make_eer,
     "nd2": make_nd2,
     "nd2 padded rows": partial(make_nd2, shape=(6, 3, 5, 7), axes="pcyx", padding=6),
     "nd2 zlib": partial(make_nd2, shape=(12, 5, 7), axes="zyx", compressed=True),

@@ -31,11 +31,13 @@ PREFIX = "imagecodecs_"
 PREDICTORS = f"{PREFIX}delta", f"{PREFIX}floatpred"
 """Codecs that store differences of pixels at the distance ``dist`` along an ``axis``."""
 JPEG, WEBP = f"{PREFIX}jpeg", f"{PREFIX}webp"
+EER = f"{PREFIX}eer"
 FAX = {f"{PREFIX}ccittrle", f"{PREFIX}ccittfax3", f"{PREFIX}ccittfax4"}
 OTHERS = {f"{PREFIX}{name}" for name in ("jpeg2k", "jpegxl", "jpegxr", "lerc", "png")}
-IMAGE_CODECS = {JPEG, WEBP, *FAX, *OTHERS}
+IMAGE_CODECS = {JPEG, WEBP, EER, *FAX, *OTHERS}
 """Codecs that encode an image, or a part of one, as a file."""
 OPTIONS = {WEBP: ("hasalpha",), f"{PREFIX}ccittfax3": ("width", "t4options")}
+OPTIONS[EER] = ("skipbits", "horzbits", "vertbits")
 OPTIONS |= dict.fromkeys(FAX - {*OPTIONS}, ("width",))
 """Parameters for decoding; other parameters in numcodecs are for encoding."""
 RGB = 2  # code of the colour space in imagecodecs
@@ -145,7 +147,10 @@ def _decoded_image(name: str, config: Config, data: Bytes, shape: Shape, dtype: 
     check_room(short, len(data), math.prod(shape) * dtype.itemsize)
     pixels = np.empty(shape, "u1" if dtype.kind == "b" else dtype.newbyteorder("="))
     out = pixels
-    if name == JPEG:
+    if name == EER:  # adds events to what is there
+        out, options["shape"] = pixels.view(bool), shape
+        out[:] = False
+    elif name == JPEG:
         options = _of_jpeg(data, config)
         # JPEG headers cannot store larger sides.
         options["shape"] = tuple(n for n in shape if n > 1)[:2] if max(shape) > 65500 else None

@@ -122,7 +122,7 @@ def test_frames(sample_of, name, selection, seed):
     sample = sample_of(name)
     nav_shape, sync_offset, roi = selection
     rng = np.random.default_rng(seed)
-    fill_value = (0, 1, 77)[rng.integers(3)]
+    fill_value = sample.frames.dtype.type((0, 1, 77)[rng.integers(3)]).item()
     expected, missing = shown(sample.frames, nav_shape, sync_offset, roi, fill_value)
     arr = open_dataset(
         **sample.options,

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.formats import tools
+from dask_tiled.formats.tiff import eer
 from dask_tiled.formats.tiff.ifd import Ifd
 from dask_tiled.formats.tiff.metamorph import read_stack
 from dask_tiled.formats.tools.files import read_exactly
@@ -187,6 +188,11 @@ def _digital_micrograph(page: PageFacts) -> PageScales | None:
     return PageScales.of(axes, signed=True)
 
 
+def _eer(page: PageFacts) -> PageScales | None:
+    facts = page.tags.get(eer.FACTS)
+    return PageScales.of(eer.scales_of(facts)) if isinstance(facts, Mapping) else None
+
+
 def _fei(page: PageFacts) -> PageScales | None:
     facts = page.tags.get("FEI_HELIOS", page.tags.get("FEI_SFEG"))
     if not isinstance(facts, Mapping):
@@ -276,6 +282,7 @@ WAYS = {
     "tags 33628 to 33631 of MetaMorph": _metamorph,
     "tag 34412 of Zeiss LSM": _lsm,
     "tags 65003 to 65011 of Digital Micrograph": _digital_micrograph,
+    f"tag {eer.ACQUISITION} of EER": _eer,
     "tag 34680 or 34682 of FEI": _fei,
     "tag 34118 of Zeiss": _zeiss,
     "the description of JEOL SightX": _jeol,

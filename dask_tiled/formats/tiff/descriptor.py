@@ -20,6 +20,7 @@ import numpy as np
 from dask_tiled.errors import check_whole
 from dask_tiled.files.file import is_filling
 from dask_tiled.formats import tools
+from dask_tiled.formats.tiff import eer
 from dask_tiled.formats.tiff.calibration import PageFacts, is_jeol, read_calibration, read_report
 from dask_tiled.formats.tiff.dates import dates_of
 from dask_tiled.formats.tiff.ifd import is_ome_tiff, is_tiff
@@ -139,17 +140,14 @@ def _between(counts: Sequence[int], lost: Sequence[int]) -> Iterator[tuple[int, 
 
 
 def _sizes_of(pages: Pages, chain: Index, series: Sequence[PageSeries]) -> list[int]:
-    """Return the pixels of each series; 0 for thumbnails, which nobody means by a file."""
-    rows = [chain[one.numbers[0]] for one in series]
-    sizes = [
-        math.prod(one.nav_shape) * math.prod(pages.kind_of(row).shape)
-        for one, row in zip(series, rows, strict=True)
-    ]
-    first, *others = sizes
-    return [
-        first,
-        *(0 if pages.is_reduced(row) else n for row, n in zip(rows[1:], others, strict=True)),
-    ]
+    """Return the pixels of each series; 0 for thumbnails and sums, which nobody means by a file."""
+    sizes: list[int] = []
+    for one in series:
+        row = chain[one.numbers[0]]
+        is_meant = not sizes or not (pages.is_reduced(row) or one.name == eer.INTEGRATED)
+        pixels = math.prod(one.nav_shape) * math.prod(pages.kind_of(row).shape)
+        sizes.append(pixels if is_meant else 0)
+    return sizes
 
 
 def _nav_of(chosen: Sequence[PageSeries], lost: Sequence[int]) -> tuple[tuple[int, ...], str, str]:
@@ -217,8 +215,8 @@ def read_headers(desc: tools.Description) -> Array:
 
 FORMAT = tools.Format(
     name="tiff",
-    extensions=(".tif", ".tiff", ".btf", ".tf8", ".stk"),
-    summary="TIFF and BigTIFF: stacks, pyramids, tiles, compressed pages, ImageJ, MetaMorph stacks",
+    extensions=(".tif", ".tiff", ".btf", ".tf8", ".stk", ".eer"),
+    summary="TIFF and BigTIFF: stacks, pyramids, tiles, compressed, ImageJ, MetaMorph stacks, EER",
     nav_shape_from="ImageJ, tifffile or MetaMorph, else the number of pages",
     sniff=sniff,
     describe=describe,

@@ -11,12 +11,14 @@ from datetime import datetime
 from typing import Any
 
 from dask_tiled.formats.tiff.dates import parse_date
+from dask_tiled.formats.tiff.eer import seconds_per_frame
 from dask_tiled.formats.tools import Entry
 from dask_tiled.formats.tools.text import local_time
 
 FEI = "tiff/tags/FEI_*"  # FEI_HELIOS or FEI_SFEG
 ZEISS = "tiff/tags/CZ_SEM"
 JEOL = "tiff/jeol"
+EER = "tiff/tags/EER"
 TEXT = "tiff/tags/ImageDescription"
 MODES = {"eosTEM": "TEM", "eosASID": "STEM"}
 """Meanings of JEOL's ``EosMode``."""
@@ -108,10 +110,12 @@ INSTRUMENT = {
         _of_zeiss("dp_detector_type"),
         _of_zeiss("dp_detector_channel"),
         Entry(f"{JEOL}/ImageSourceDetector"),
+        Entry(f"{EER}/commercialName"),
         _hamamatsu("Camera", "CameraName"),
     ],
     "exposure_time": [
         Entry(f"{JEOL}/*Camera/Parameter/ExposureTimeValue", "us"),
+        Entry(EER, "s", seconds_per_frame),
         _hamamatsu("Acquisition", "ExposureTime"),
     ],
     "dwell_time": [Entry(f"{FEI}/Scan/Dwelltime", "s"), _of_zeiss("dp_dwell_time")],
@@ -120,6 +124,7 @@ INSTRUMENT = {
         Entry(f"{FEI}/PrivateFei/TimeOfCreation", read=_date_of_fei),
         Entry(ZEISS, read=_date_of_zeiss),
         Entry(f"{JEOL}/DateTime"),
+        Entry(f"{EER}/timestamp"),
         Entry("tiff/tags/DateTime", read=parse_date),
     ],
 }

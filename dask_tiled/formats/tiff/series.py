@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.formats import tools
-from dask_tiled.formats.tiff import lsm
+from dask_tiled.formats.tiff import eer, lsm
 from dask_tiled.formats.tiff.calibration import IMAGEJ
 from dask_tiled.formats.tiff.kind import PageLayout
 from dask_tiled.formats.tiff.metamorph import MetaMorphStack, read_stack
@@ -70,6 +70,8 @@ def find_series(pages: Pages, chain: Index) -> list[PageSeries]:
         series = _imagej(pages, chain, description)
     elif description.startswith(SHAPED):
         series = _shaped(pages, chain)
+    elif eer.stored_facts(pages.ifd(chain[0])):
+        return _eer(pages, chain)
     elif len(chain) == 1:
         series = _metamorph(pages, chain)
     else:
@@ -189,6 +191,16 @@ def _lsm(pages: Pages, chain: Index, series: list[PageSeries]) -> list[PageSerie
         return series
     source, letters = "tag 34412 of Zeiss LSM", "".join(shape)
     return [PageSeries("", first.numbers, tuple(shape.values()), letters, source), *others]
+
+
+def _eer(pages: Pages, chain: Index) -> list[PageSeries]:
+    """Return the frames of electron events, and then the image that may precede them."""
+    series: dict[bool, list[PageSeries]] = {True: [], False: []}
+    for one in _by_image(pages, chain):
+        is_counted = pages.kind_of(chain[one.numbers[0]]).dtype.kind == "b"
+        letters, name = "t" if one.nav_shape else "", "frames" if is_counted else eer.INTEGRATED
+        series[is_counted].append(one._replace(letters=letters, name=name))
+    return series[True] + series[False]
 
 
 def _nav(

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.codecs.chunks import chunk_decoder
-from dask_tiled.codecs.image_codecs import ROWS
+from dask_tiled.codecs.image_codecs import EER, OPTIONS, ROWS
 from dask_tiled.formats import tools
+from dask_tiled.formats.tiff import eer
 from dask_tiled.formats.tiff import pixel_tags as tag
 from dask_tiled.formats.tiff.ifd import OFFSETS, Ifd
 
@@ -67,6 +68,9 @@ def _codecs(ifd: Ifd, tags: tag.PixelTags) -> list[Codec]:
     name = IMAGE_CODECS.get(tags[tag.COMPRESSION])
     if name == "jpeg":
         return [_codec("imagecodecs_jpeg", **_jpeg(tags))]  # JPEG has its own bit order
+    if bits_of_codes := _bits_of_codes(ifd, tags):
+        options = zip(OPTIONS[EER], bits_of_codes, strict=True)
+        return [_codec(EER, **dict(options))]
     reversed_bits = [_codec("imagecodecs_bitorder")] * (tags[tag.FILL_ORDER] == 2)
     axis = tags.axes.index("x") - len(tags.axes)
     predictor, distance = PREDICTORS.get(tags[tag.PREDICTOR], ("", 0))
@@ -124,9 +128,12 @@ def _problem(ifd: Ifd, tags: tag.PixelTags) -> str:
     compression, predictor = tags[tag.COMPRESSION], tags[tag.PREDICTOR]
     known, image = compression in BYTE_CODECS, IMAGE_CODECS.get(compression)
     bits, formats = (", ".join(map(str, tags.of_samples(one))) for one in (tag.BITS, tag.FORMAT))
+    events = _bits_of_codes(ifd, tags) is not None
     old = compression == tag.OLD_JPEG and not _holds_jpeg(ifd)
     problems = {
-        f"compression {compression}": not known and image is None,
+        f"compression {compression}": not (known or image or events),
+        "electron events in several strips": events and tags.segment[2:4] != tags.full[2:4],
+        "electron events that are not bits": events and bits != "1",
         f"predictor {predictor}": (known or image == LERC) and predictor not in PREDICTORS,
         f"old-style JPEG compression ({tag.OLD_JPEG}) is not supported": old,
         "subsampled colours without JPEG": known and tags.subsampled,
@@ -134,6 +141,12 @@ def _problem(ifd: Ifd, tags: tag.PixelTags) -> str:
         f"samples of {bits} bits in format {formats}": tags.dtype is None,
     }
     return next((problem for problem, holds in problems.items() if holds), "")
+
+
+def _bits_of_codes(ifd: Ifd, tags: tag.PixelTags) -> tuple[int, ...] | None:
+    """Return the bits of the codes of electron events; None for other pages."""
+    compression = tags[tag.COMPRESSION]
+    return eer.code_bits(ifd, compression) if compression in eer.COMPRESSIONS else None
 
 
 def _holds_jpeg(ifd: Ifd) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 
 from dask_tiled.errors import require
 from dask_tiled.foreign import Use, find
+from dask_tiled.formats.tiff import eer
 from dask_tiled.formats.tiff.ifd import COUNTS, OFFSETS, SUB_IFDS, Ifd, unpack
 from dask_tiled.formats.tiff.metamorph import UIC_TAGS
 
@@ -51,6 +52,9 @@ def read_tags(ifd: Ifd) -> dict[str, Any]:
             elif tag in readers:
                 handle = tifffile.FileHandle(BytesIO(stored))
                 value = readers[tag](handle, order, *entry[1:3], ifd.source.flavour.word.size)
+        if tag == eer.ACQUISITION and (facts := eer.read_facts(ifd)):
+            tags[eer.FACTS] = facts
+            continue
         tags[tifffile.TIFF.TAGS.get(tag, str(tag))] = _plain(value)
     return tags
 
