@@ -374,9 +374,7 @@ class _Units(NamedTuple):
     """``"rad"``; empty for a phase up to a factor."""
 
 
-def _units(
-    maps: da.Array, scale: str | None, step: Any, beam_energy: float | str | None
-) -> _Units:
+def _units(maps: da.Array, scale: str | None, step: Any, beam_energy: float | str | None) -> _Units:
     """Return the units of maps of centres of mass."""
     shown = shown_of(maps)
     size, unit = 1.0, shown.units
