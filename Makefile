@@ -182,6 +182,7 @@ figures: $(VENVS)/test/installed $(NODE)
 	@$(VENVS)/test/bin/python benchmarks/volumes.py
 	@$(VENVS)/test/bin/python benchmarks/following.py
 	@$(VENVS)/test/bin/python benchmarks/scan_maps.py
+	@$(VENVS)/test/bin/python benchmarks/phases.py
 	@$(VENVS)/test/bin/python benchmarks/libertem_arrays.py
 	@$(VENVS)/test/bin/python benchmarks/cluster.py
 	@$(VENVS)/test/bin/python benchmarks/exploring.py --others
