@@ -11,6 +11,8 @@ POWERS = {"p": -12, "n": -9, "µ": -6, "m": -3, "c": -2, "": 0, "k": 3, "M": 6, 
 """Powers of ten of SI prefixes."""
 SHOWN = {power: prefix for prefix, power in POWERS.items() if power % 3 == 0}
 """Prefixes used for display, by power of ten."""
+LARGEST = {"m": 3, "s": 0, "rad": 0}
+"""Powers of the largest prefixes in use: no Mm, ks or krad."""
 PIXELS = {"", "px", "pixel", "pixels"}
 PLANCK, CHARGE, MASS, LIGHT = 6.62607015e-34, 1.602176634e-19, 9.1093837139e-31, 299792458.0
 """CODATA 2022, in SI units: h, e, the mass of the electron, and c."""
@@ -52,6 +54,12 @@ def spelled(unit: str) -> str:
     return unit.replace("u", "µ").replace("\u03bc", "µ") if written else unit
 
 
+def prefixes_of(base: str) -> dict[int, str]:
+    """Return the prefixes with which a unit is displayed, by power of ten."""
+    most = LARGEST.get(base, max(SHOWN))
+    return {power: prefix for power, prefix in SHOWN.items() if power <= most}
+
+
 def readable(unit: str, size: float) -> tuple[str, float]:
     """Return a unit in which a size is 0.5 to 500, and how much 1 of the given unit is in it.
 
@@ -61,9 +69,10 @@ def readable(unit: str, size: float) -> tuple[str, float]:
     if known is None or not math.isfinite(size) or 0.01 <= abs(size) < 1e4 or not size:
         return unit, 1.0
     power = known.power + math.floor(math.log10(abs(size)) + math.log10(2))
-    least, most = sorted(-power if known.inverse else power for power in (min(SHOWN), max(SHOWN)))
+    prefixes = prefixes_of(known.base)
+    least, most = sorted(-one if known.inverse else one for one in (min(prefixes), max(prefixes)))
     power = min(max(power // 3 * 3, least), most)
-    prefix = SHOWN[-power if known.inverse else power]
+    prefix = prefixes[-power if known.inverse else power]
     return str(known._replace(prefix=prefix)), 10.0 ** (known.power - power)
 
 

@@ -213,9 +213,9 @@ def _draw_pixels(axes: Axes, image: ImagePanel, shown: dict[str, Any], how: Appe
     if not how.colorbar:
         return
     style, small = how.style, how.style.sizes[2]
-    bar = axes.figure.colorbar(drawn, cax=_beside(axes))
+    bar = axes.figure.colorbar(drawn, cax=_beside(axes, _ratio(shown)))
     if how.look.norm is None:
-        bar.locator = MaxNLocator(4)
+        bar.locator = MaxNLocator(4, integer=image.values.dtype.kind in "biu")
     low, high = drawn.get_clim()
     bar.formatter = EngFormatter(sep="") if max(abs(low), abs(high)) >= 1e4 else bar.formatter
     bar.update_ticks()
@@ -226,10 +226,18 @@ def _draw_pixels(axes: Axes, image: ImagePanel, shown: dict[str, Any], how: Appe
     bar.set_label(", ".join(told), size=small, color=style.ink)
 
 
-def _beside(axes: Axes) -> Axes:
+def _ratio(shown: dict[str, Any]) -> float:
+    """Return height by width of an image as it is drawn; 1 if it fills its panel."""
+    left, right, bottom, top = shown["extent"]
+    is_filling = shown["aspect"] == "auto"
+    return 1.0 if is_filling else shown["aspect"] * abs((bottom - top) / (right - left))
+
+
+def _beside(axes: Axes, ratio: float) -> Axes:
     """Return axes for a colour bar beside an image; inside the space of the axes without layout."""
     if axes.figure.get_layout_engine() is not None:
-        return axes.inset_axes((1.03, 0, 0.04, 1))
+        width = 0.04 * max(1.0, ratio)
+        return axes.inset_axes((1 + 0.75 * width, 0, width, 1))
     from mpl_toolkits.axes_grid1 import make_axes_locatable
 
     return make_axes_locatable(axes).append_axes("right", "5%", pad=0.06)
@@ -395,6 +403,8 @@ def notes_of(panel: Panel, how: Appearance) -> list[str]:
     absent, low = values.size - values.count(), np.count_nonzero(values.compressed() <= 0)
     if absent and not is_line:
         notes.append(f"{told}{absent:,} of {values.size:,} pixels have no value: hatched")
+    if isinstance(panel, ImagePanel) and (strip := _strip_text(panel)):
+        notes.append(f"{told}{strip}")
     if low and how.look.is_log:
         drawn = (
             "values are not positive: left out"
@@ -403,6 +413,18 @@ def notes_of(panel: Panel, how: Appearance) -> list[str]:
         )
         notes.append(f"{told}{low:,} of {values.size:,} {drawn}")
     return notes
+
+
+def _strip_text(image: ImagePanel) -> str:
+    """Return that a long image fills its panel, which then has no scale bar; empty if it does not.
+
+    Without a unit, nobody expects a scale bar.
+    """
+    y, x = _shown_axes(image)
+    if _aspect(image) is not None or not x.units or x.units != y.units:
+        return ""
+    height, width = (_extent(axis, n) for axis, n in zip((y, x), image.values.shape, strict=False))
+    return f"{height:.3g} by {width:.3g} {x.units}, drawn at another ratio, without a scale bar"
 
 
 def _values_of(panel: Panel) -> list[Array]:

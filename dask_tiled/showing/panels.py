@@ -11,7 +11,7 @@ import numpy as np
 
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Array
-from dask_tiled.model.units import SHOWN, Prefixed
+from dask_tiled.model.units import SHOWN, Prefixed, prefixes_of
 
 PERCENTILES, DARK = (0.5, 99.5), 0.1
 """Percentiles of black and white; below this median brightness, dark values are enhanced."""
@@ -104,6 +104,8 @@ def contrast(
         low, high = float(finite.min()), float(finite.max())
     if low == high:
         return low, low + 1, 1.0
+    if values.dtype.kind in "iu" and high - low <= 1:  # two levels, as of a mask
+        return low, high, 1.0
     share = max((middle - low) / (high - low), 1e-9)
     dark = low >= 0 and share < DARK
     return low, high, max(0.25, round(math.log(2 * DARK) / math.log(share), 2)) if dark else 1.0
@@ -140,10 +142,10 @@ def in_units(axis: Axis, extent: float) -> Axis:
     unit = Prefixed.of(axis.units)
     if unit is None or unit.prefix not in SHOWN.values():
         return axis
-    factors = {x: 10.0 ** (unit.power - unit._replace(prefix=x).power) for x in SHOWN.values()}
+    prefixes = prefixes_of(unit.base).values()
+    factors = {x: 10.0 ** (unit.power - unit._replace(prefix=x).power) for x in prefixes}
     sizes = {x: extent * factor for x, factor in factors.items()}
-    if not unit.prefix or not 0.1 <= sizes[unit.prefix] < 1000:
-        sizes = {x: size for x, size in sizes.items() if x != "k" or unit.base != "m"}
+    if not unit.prefix or not 0.1 <= extent < 1000:
         best = min(sizes, key=lambda x: (not 1 <= sizes[x] < 1000, abs(math.log10(sizes[x]))))
         factor, unit = factors[best], unit._replace(prefix=best)
         axis = replace(axis, scale=axis.scale * factor, offset=axis.offset * factor)

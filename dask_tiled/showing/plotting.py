@@ -14,6 +14,7 @@ from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.showing.panel_plots import Appearance, draw_panel, width_of
 from dask_tiled.showing.panels import Panel
 from dask_tiled.showing.styles import MM, NARROW, WIDE
+from dask_tiled.showing.wrapping import wrap, wrap_titles
 from dask_tiled.tiling import drawing
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ BETWEEN, AROUND = 0.6, 0.95
 """Space between rows of panels, and above and below them, in inches."""
 MOST_ABREAST = 3
 """Panels of a single row; rows of several have one more at most."""
+LEAST_ON_SCREEN, LEAST_OF_PUBLICATION = 50.0, 25.0
+"""Widths of panels in mm below which fewer stand side by side."""
+LINE, TITLE_LINE = 0.3, 0.17
+"""Heights of a line of the title of a figure, and of a panel, in inches."""
 NOTE_WIDTH = 45
 """Characters in a line of a note below axes of the user."""
 
@@ -94,6 +99,7 @@ def draw_on(axes: Sequence[Axes], sheet: Sheet) -> Figure:
         expected = f"{len(sheet.panels)} axes{f', for {names}' if names else ''}"
         raise DatasetError("invalid ax", expected=expected, found=f"{len(axes)} axes")
     draw_panels(axes, sheet)
+    wrap_titles(axes)
     if sheet.notes and not sheet.appearances[0].style.is_publication:
         label = axes[0].xaxis.label
         note = textwrap.fill("; ".join(sheet.notes), NOTE_WIDTH)
@@ -118,7 +124,11 @@ def draw(
     ``width`` is in mm.
     """
     figures, style = drawing.figures(), sheet.appearances[0].style
-    columns = _columns(len(sheet.panels)) if columns is None else columns
+    if columns is None:
+        columns = _columns(len(sheet.panels))
+        if width is not None:
+            least = LEAST_OF_PUBLICATION if style.is_publication else LEAST_ON_SCREEN
+            columns = min(columns, max(1, int(width / least)))
     rows = -(-len(sheet.panels) // columns)
     needed = [*map(width_of, sheet.panels, sheet.appearances)]
     widths = [max(needed[k::columns]) for k in range(min(columns, len(needed)))]
@@ -138,9 +148,9 @@ def draw(
     for axes in grid[len(sheet.panels) :]:
         axes.set_axis_off()
     if style.is_publication:
-        _finish_publication(figure, sheet.title)
+        _finish_publication(figure, sheet.title, grid)
     else:
-        _finish_screen(figure, sheet, height)
+        _finish_screen(figure, sheet, grid)
     figures.bring_up(figure)
     return figure
 
@@ -156,25 +166,37 @@ def _columns(panels: int) -> int:
     return -(-panels // rows)
 
 
-def _finish_screen(figure: Figure, sheet: Sheet, height: float) -> None:
+def _finish_screen(figure: Figure, sheet: Sheet, grid: Sequence[Axes]) -> None:
     """Write the title, the subtitle and notes around the panels."""
     figure.get_layout_engine().set(w_pad=0.08, h_pad=0.05)
     look: dict[str, Any] = {"color": sheet.appearances[0].style.ink, "ha": "left"}
     if sheet.title or sheet.subtitle:
-        below = "\n" * bool(sheet.subtitle)
         bold: dict[str, Any] = {"size": 12, "weight": "bold", "linespacing": 1.7}
-        figure.suptitle(sheet.title + below, x=0.01, **bold, **look)
-        figure.text(0.01, 1 - 0.42 / height, sheet.subtitle, size=9, va="center", **look)
+        title = figure.suptitle(sheet.title, x=0.01, **bold, **look)
+        below = figure.text(0.01, 1, sheet.subtitle, size=9, va="center", **look)
+        room = 0.98 * figure.bbox.width
+        lines, small = wrap(title, room), wrap(below, room)
+        # The title has empty lines, on which the subtitle lies.
+        title.set_text(title.get_text() + "\n" * (small if sheet.subtitle else 0))
+        height = figure.get_figheight() + (lines + small - 2) * LINE
+        figure.set_figheight(height)
+        below.set_y(1 - (0.42 + (lines - 1 + (small - 1) / 2) * LINE) / height)
     figure.supxlabel("; ".join(sheet.notes), x=0.01, size=8, wrap=True, **look)
     # Constrained layout needs two passes; drawing is the second.
     figure.get_layout_engine().execute(figure)
+    if more := wrap_titles(grid):
+        figure.set_figheight(figure.get_figheight() + more * TITLE_LINE)
+        for _ in range(2):
+            figure.get_layout_engine().execute(figure)
 
 
-def _finish_publication(figure: Figure, title: str) -> None:
+def _finish_publication(figure: Figure, title: str, grid: Sequence[Axes]) -> None:
     """Write the title if there is one, and fit the height of the figure to its content."""
     figure.get_layout_engine().set(w_pad=0.03, h_pad=0.03, wspace=0.02, hspace=0.04)
     if title:
-        figure.suptitle(title, size=9, weight="bold")
+        wrap(figure.suptitle(title, size=9, weight="bold"), 0.98 * figure.bbox.width)
+    figure.get_layout_engine().execute(figure)
+    wrap_titles(grid)
     for _ in range(3):
         figure.get_layout_engine().execute(figure)
         content = figure.get_tightbbox()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tifffile
 from matplotlib import pyplot as plt
-from matplotlib.colors import LogNorm
+from matplotlib.colors import LogNorm, PowerNorm
 from matplotlib.testing.compare import compare_images
 from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
@@ -428,3 +428,52 @@ def test_wrong_content():
         show(np.arange(9.0), overlay=np.ones((3, 3)))
     with pytest.raises(DatasetError, match="cannot be drawn"):
         show([RAMP, np.zeros(4, [("time", "f8")])])
+
+
+LONG = "Annular dark field of the sample after annealing at 900 K for two hours"
+
+
+@pytest.mark.parametrize("style", [None, "publication"])
+def test_long_titles_have_lines_beside_each_other(style):
+    figure = show({LONG: RAMP, f"{LONG} again": RAMP}, style=style, width=120, title=3 * LONG)
+    figure.draw_without_rendering()
+    first, second = (axes.title.get_window_extent() for axes in figure.axes)
+    assert first.x1 < second.x0
+    assert all(x.x0 >= 0 and x.x1 <= figure.bbox.x1 for x in (first, second))
+    assert " ".join(figure.axes[0].get_title().split()) == LONG
+    assert max(map(len, figure.get_suptitle().splitlines())) < len(LONG)
+
+
+def test_narrow_figures_have_their_panels_in_a_column():
+    figure = show([RAMP, CHECKS], width=60)
+    first, second = (axes.get_window_extent() for axes in figure.axes)
+    assert first.x0 == pytest.approx(second.x0, abs=1)
+    assert second.y1 < first.y0
+    assert figure.get_figwidth() == pytest.approx(60 / 25.4)
+
+
+def test_strips_say_that_they_have_no_scale_bar():
+    axes = Axis("y", "nm", 2), Axis("x", "nm", 0.5)
+    figure = show(labelled(da.from_array(np.ones((12, 8))), axes))
+    assert figure.notes == ("24 by 4 nm, drawn at another ratio, without a scale bar",)
+    assert not bars(figure)
+    assert bars(show(labelled(da.from_array(np.ones((12, 16))), axes))) == [2]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "u1", "i4"])
+def test_two_levels_are_not_enhanced(dtype):
+    """Few pixels of a mask are bright: dark values would be enhanced, of which it has none."""
+    figure = show(da.from_array((ROWS + COLUMNS < 2).astype(dtype)))
+    assert limits(figure) == [(0, 1)]
+    assert not isinstance(figure.axes[0].images[0].norm, PowerNorm)
+
+
+@pytest.mark.parametrize(
+    ("scale", "unit", "expected"),
+    [(2e3, "m", "50 km"), (2e6, "m", "50000 km"), (2e-4, "km", "5 m"), (2e-9, "m", "50 nm"),
+     (5e3, "s", "100000 s"), (2e3, "1/m", "50 1/mm"), (2e6, "eV", "50 MeV")],
+)  # fmt: skip
+def test_scale_bars_have_units_in_use(scale, unit, expected):
+    figure = show(labelled(da.zeros((100, 100)), [Axis("y", unit, scale), Axis("x", unit, scale)]))
+    bar = next(one for one in figure.axes[0].artists if isinstance(one, AnchoredSizeBar))
+    assert bar.txt_label.get_text() == expected
