@@ -292,6 +292,20 @@ class RemoteError(DatasetError):
     """
 
 
+class StreamError(DatasetError):
+    """The stream of a detector ends early, contradicts itself, or cannot be recorded.
+
+    What has come before is in the file; see :func:`record`.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> dask_tiled.record("merlin://127.0.0.1:1", "never.mib")
+    Traceback (most recent call last):
+    dask_tiled.errors.StreamError: merlin://127.0.0.1:1: no detector answers...
+    """
+
+
 class TilingError(DatasetError):
     """The requested chunks or tiles are impossible.
 

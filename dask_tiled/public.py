@@ -25,6 +25,7 @@ from dask_tiled.errors import (
     OutsideFolderError,
     RemoteError,
     StaleFileError,
+    StreamError,
     TilingError,
     TruncatedFileError,
     UnknownFormatError,
@@ -37,6 +38,8 @@ from dask_tiled.export.virtual.references import to_references
 from dask_tiled.export.zarr.verification import verify_zarr
 from dask_tiled.export.zarr.zarr_export import to_zarr
 from dask_tiled.formats.registry import Format, formats, register_format
+from dask_tiled.live.progress import StreamProgress
+from dask_tiled.live.recording import Recording, record
 from dask_tiled.measuring.bad_pixels import find_bad_pixels
 from dask_tiled.measuring.calibrating import calibrate
 from dask_tiled.model.axes import Axis
@@ -67,14 +70,14 @@ __all__ = [
     "ArrayBlock", "Axis", "Catalogue", "CatalogueRow", "Corrections", "CorruptFileError",
     "DatasetError", "Description", "Doubt", "DoubtError", "DoubtWarning", "Explanation", "Fact",
     "Format", "ImageField", "Instrument", "Measured", "MissingFileError", "MissingFramesWarning",
-    "OnCluster", "OutsideFolderError", "Piece", "Progress", "RemoteError", "StaleFileError",
-    "TarSamples", "TileInfo", "TiledArray", "TilingError", "TilingRequest", "TilingScheme",
-    "TruncatedFileError", "UnknownFormatError", "VerificationError", "as_zarr", "calibrate",
-    "catalogue",
-    "convert", "convert_all", "describe", "events", "explain", "explore", "file_reader",
-    "find_bad_pixels", "formats", "frame_facts", "from_libertem", "from_pieces", "iter_batches",
-    "iter_blocks", "map_tiles", "negotiate", "open_dataset", "open_datasets", "open_volumes",
-    "reduce_tiles", "register_format", "run", "samples", "scheme_of", "show", "tiles", "to_beton",
-    "to_hyperspy", "to_references", "to_xarray", "to_zarr", "verify_zarr", "virtual",
+    "OnCluster", "OutsideFolderError", "Piece", "Progress", "Recording", "RemoteError",
+    "StaleFileError", "StreamError", "StreamProgress", "TarSamples", "TileInfo", "TiledArray",
+    "TilingError", "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError",
+    "VerificationError", "as_zarr", "calibrate", "catalogue", "convert", "convert_all", "describe",
+    "events", "explain", "explore", "file_reader", "find_bad_pixels", "formats", "frame_facts",
+    "from_libertem", "from_pieces", "iter_batches", "iter_blocks", "map_tiles", "negotiate",
+    "open_dataset", "open_datasets", "open_volumes", "record", "reduce_tiles", "register_format",
+    "run", "samples", "scheme_of", "show", "tiles", "to_beton", "to_hyperspy", "to_references",
+    "to_xarray", "to_zarr", "verify_zarr", "virtual",
 ]
 # fmt: on

@@ -19,6 +19,7 @@ from dask_tiled.command_line.failures import INTERRUPTED, failure_of
 from dask_tiled.command_line.formats import formats
 from dask_tiled.command_line.info import info
 from dask_tiled.command_line.preview import preview
+from dask_tiled.command_line.record import record
 from dask_tiled.command_line.thumbnail import thumbnail
 from dask_tiled.command_line.verify import verify
 from dask_tiled.command_line.wording import as_typed
@@ -99,5 +100,16 @@ def app(*, traceback: bool) -> None:
     del traceback  # used in invoke
 
 
-for command in (info, catalogue, preview, thumbnail, explore, formats, convert, verify, doctor):
+for command in (
+    info,
+    catalogue,
+    preview,
+    thumbnail,
+    explore,
+    formats,
+    convert,
+    verify,
+    record,
+    doctor,
+):
     app.add_command(command)

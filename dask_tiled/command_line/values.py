@@ -117,6 +117,13 @@ def read_duration(text: str) -> float:
     return 3600 * hours + 60 * minutes + seconds
 
 
+def read_bytes(text: str) -> int:
+    """Parse a number of bytes: ``100GiB``."""
+    from dask.utils import parse_bytes
+
+    return int(parse_bytes(text))
+
+
 def read_part(text: str) -> tuple[int, int]:
     """Parse a part of several: ``3/16``."""
     number, _, count = text.partition("/")
@@ -142,6 +149,7 @@ DISK = Typed("y,x,radius", read_disk, "128,128,20 or 0 mrad,0 mrad,20 mrad")
 TILING = Typed("request", read_tiling, "frame, or tile,depth=16,nbytes=1048576")
 COMPRESSOR = Typed("codec", read_compressor, "auto, none, zstd:5, or a codec as JSON")
 LEVELS = Typed("levels", read_levels, "auto or 3")
+BYTES = Typed("bytes", read_bytes, "100GiB")
 DURATION = Typed("duration", read_duration, "3h55m, 90s or 1.5h")
 CLUSTER = Typed("kind:count", read_cluster, "slurm:8")
 PART = Typed("part", read_part, "3/16")

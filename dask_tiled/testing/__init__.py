@@ -32,6 +32,7 @@ options that do not match them; a TypeError is raised for dtypes that the format
 - Light microscopes: `write_ims`, `write_nd2`, `write_lif`, and `write_czi` of a `Tile` each.
 - Sparse frames: `write_raw_csr`; streams of events: `write_velox`, `write_tpx3`, `write_bcf` and
   `write_pts`; other files of JEOL: `write_jeol_image`, `write_jeol_spectrum`, `write_jeol_list`.
+- Detectors: `play` sends a file as its detector does.
 - Comparison of a file of known contents with the reader: `check_format`.
 
 >>> import tempfile
@@ -67,6 +68,7 @@ from dask_tiled.testing.mrc import write_direct_electron, write_mrc
 from dask_tiled.testing.nd2 import write_nd2
 from dask_tiled.testing.nion import write_ndata
 from dask_tiled.testing.nrrd import write_nrrd
+from dask_tiled.testing.playing import play
 from dask_tiled.testing.pts import write_pts
 from dask_tiled.testing.raw import write_npy, write_raw
 from dask_tiled.testing.raw_csr import write_raw_csr
@@ -78,7 +80,7 @@ from dask_tiled.testing.tvips import write_tvips
 from dask_tiled.testing.velox import write_velox
 
 __all__ = [
-    "Gap", "Tile", "check_format", "counting_frames", "iter_counting_frames", "iter_frames",
+    "Gap", "Tile", "check_format", "counting_frames", "iter_counting_frames", "iter_frames", "play",
     "write_bcf", "write_blo", "write_czi", "write_direct_electron", "write_dm", "write_edf",
     "write_empad", "write_fits", "write_frms6", "write_gis", "write_ims", "write_jeol_image",
     "write_jeol_list", "write_jeol_spectrum", "write_k2is", "write_lif", "write_metaimage",

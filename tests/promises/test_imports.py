@@ -49,6 +49,7 @@ ORDER = [
     "tiles",
     "showing",
     "",
+    "live",
     "blocks",
     "storing",
     "checkpoints",

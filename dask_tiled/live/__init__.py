@@ -1,0 +1,1 @@
+"""Streams of detectors, received by a process of its own and written to files that grow."""

@@ -1,0 +1,74 @@
+"""Addresses of detectors: a protocol, a host and a port."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from dask_tiled.errors import DatasetError, nearest
+
+LISTEN = "listen"
+"""User name in a URL that makes this side wait for the connection, as in SERVAL's own URLs."""
+
+
+class Protocol(NamedTuple):
+    """A protocol of detectors."""
+
+    port: int
+    """Port without one in the URL."""
+    suffix: str
+    """Suffix of the recorded file."""
+    beside: str = ""
+    """Suffix of another file beside it."""
+    listens: bool = False
+    """Whether the detector may connect to this side."""
+
+
+PROTOCOLS = {
+    "merlin": Protocol(6342, ".mib", ".hdr"),
+    "tpx3": Protocol(8283, ".tpx3", listens=True),
+    "dectris": Protocol(31001, ".h5"),
+}
+
+
+class Address(NamedTuple):
+    """Where a detector sends its stream."""
+
+    protocol: str
+    host: str
+    port: int
+    listens: bool = False
+    """Whether the detector connects to this address."""
+
+    @classmethod
+    def of(cls, url: str) -> Address:
+        """Parse a URL.
+
+        Raises
+        ------
+        DatasetError
+            The URL has no known protocol, no host, an invalid port, or more than these.
+        """
+        known = ", ".join(f"{name}://HOST[:PORT]" for name in PROTOCOLS)
+        protocol, _, rest = str(url).partition("://")
+        if protocol not in PROTOCOLS or not rest:
+            hint = nearest(protocol, PROTOCOLS)
+            raise DatasetError("no address of a detector", path=url, expected=known, hint=hint)
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            problem = "invalid address of a detector"
+            raise DatasetError(problem, path=url, expected=known, found=str(error)) from error
+        listens = parts.username == LISTEN and PROTOCOLS[protocol].listens
+        user = parts.username if not listens else None
+        others = [one for one in (user, parts.password, parts.path.strip("/"), parts.query) if one]
+        if not host or others:
+            found = ", ".join(others) or "no host"
+            problem = "invalid address of a detector"
+            raise DatasetError(problem, path=url, expected=known, found=found)
+        return cls(protocol, host, PROTOCOLS[protocol].port if port is None else port, listens)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.protocol}://{LISTEN + '@' if self.listens else ''}{host}:{self.port}"

@@ -1,0 +1,211 @@
+"""The file that a stream is written to: whole frames, within a bound."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from dask_tiled.errors import StreamError, format_bytes
+from dask_tiled.system.locks import open_locked
+from dask_tiled.system.names import offered
+
+STOP, DROP, SPILL = "stop", "drop", "spill"
+PARTS = 16
+"""Files of a bounded recording that drops or spills: at least one of them is kept."""
+MOST_VIEWS = 512
+"""Views written at once; systems allow 1024."""
+FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+_writev: Any = offered("os", "writev")
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | (offered("os", "O_BINARY") or 0)
+
+
+class Bound(NamedTuple):
+    """How large a recording may become, and what happens then."""
+
+    nbytes: int = 0
+    """Bytes of frames; 0 is unbounded."""
+    when_full: str = STOP
+    """``stop``, ``drop`` the oldest frames, or ``spill`` later ones to another folder."""
+    spill_folder: str = ""
+
+
+class StreamFile:
+    """A file that whole records are appended to; a numbered series of files if it drops or spills.
+
+    A record that is not complete, since the process was killed, is at the end of a file only.
+
+    Parameters
+    ----------
+    path : str
+        The file; of a series, ``scan_000001.mib`` and so on for ``scan.mib``.
+    bound : Bound
+
+    Attributes
+    ----------
+    records, nbytes : int
+        Whole records that are written and kept, and their bytes.
+    dropped : int
+        Records that were removed.
+    """
+
+    def __init__(self, path: str, bound: Bound) -> None:
+        self.path, self._bound = path, bound
+        self.records = self.nbytes = self.dropped = 0
+        self._is_series = bound.nbytes > 0 and bound.when_full != STOP
+        self._begun = 0  # bytes of all records that were begun and are kept
+        self._kept = list[tuple[str, int, int]]()  # earlier files: path, bytes, records
+        self._number = self._before = 0  # of this file, and records of earlier files
+        self._size = self._written = self._whole = 0  # bytes begun, written, and of whole records
+        self._views = list[memoryview]()
+        self._ends = deque[int]()  # of records that are not counted yet
+        self._spills = False
+        self._fd = self._next()
+
+    def begin(self, nbytes: int) -> None:
+        """Begin a record of some bytes.
+
+        Raises
+        ------
+        StreamError
+            The recording is full.
+        """
+        bound = self._bound.nbytes
+        if self._is_series and self._size and (self._size + nbytes) * PARTS > bound:
+            self._begin_file()
+        if bound and not self._spills and self._begun + nbytes > bound:
+            self._make_room(nbytes)
+        self._size += nbytes
+        self._begun += nbytes
+
+    def add(self, view: memoryview) -> None:
+        """Append bytes of the record, which must not change before the next flush."""
+        self._views.append(view)
+        if len(self._views) >= MOST_VIEWS:
+            self.flush()
+
+    def end(self) -> None:
+        """End the record."""
+        self._ends.append(self._size)
+
+    def flush(self) -> None:
+        """Write what was added.
+
+        Raises
+        ------
+        StreamError
+            The disk is full.
+        OSError
+            The disk refuses the bytes otherwise.
+        """
+        views, self._views = self._views, []
+        try:
+            while views:
+                count = self._write(views)
+                self._written += count
+                views = _rest(views, count)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            what, hint = "the disk is full", "What has come before is in the file."
+            path, found = self.present, os.strerror(error.errno or 0)
+            raise StreamError(what, path=path, found=found, hint=hint) from error
+        finally:
+            self._count()
+
+    def close(self) -> None:
+        """Close the file, without a record that is not complete."""
+        if self._fd < 0:
+            return
+        with suppress(StreamError, OSError):
+            self.flush()
+        if self._written != self._whole:
+            os.ftruncate(self._fd, self._whole)
+        self._close()
+
+    @property
+    def present(self) -> str:
+        """The file that records are appended to now."""
+        if not self._is_series:
+            return self.path
+        stem, suffix = os.path.splitext(self.path)
+        return f"{stem}_{self._number:06d}{suffix}"
+
+    def _write(self, views: Sequence[memoryview]) -> int:
+        if _writev is None:
+            return os.write(self._fd, views[0])
+        count: int = _writev(self._fd, views)
+        return count
+
+    def _count(self) -> None:
+        """Count the records that are written whole."""
+        while self._ends and self._ends[0] <= self._written:
+            self.nbytes += self._ends[0] - self._whole
+            self._whole = self._ends.popleft()
+            self.records += 1
+
+    def _close(self) -> None:
+        os.close(self._fd)
+        os.close(self._lock)
+        self._fd = -1
+
+    def _next(self) -> int:
+        """Create the next file; of one that spills, a link to it."""
+        self._number += 1
+        self._size = self._written = self._whole = 0
+        self._before = self.records
+        path = self.present
+        if self._spills:
+            elsewhere = os.path.join(self._bound.spill_folder, os.path.basename(path))
+            fd = os.open(elsewhere, _FLAGS, 0o666)
+            os.symlink(elsewhere, path)
+        else:
+            fd = os.open(path, _FLAGS, 0o666)
+        self._lock = open_locked(path)  # another recording must not replace the file
+        return fd
+
+    def _begin_file(self) -> None:
+        """Go on in another file."""
+        self.flush()
+        self._close()
+        self._kept.append((self.present, self._whole, self.records - self._before))
+        self._fd = self._next()
+
+    def _make_room(self, nbytes: int) -> None:
+        """Do what is asked for when the bound is reached."""
+        when_full, bound = self._bound.when_full, self._bound.nbytes
+        if when_full == SPILL:
+            self._spills = True
+            if self._size:
+                self._begin_file()
+            else:
+                self._close()
+                os.unlink(self.present)
+                self._number -= 1
+                self._fd = self._next()
+            return
+        while when_full == DROP and self._kept and self._begun + nbytes > bound:
+            path, size, records = self._kept.pop(0)
+            os.unlink(path)
+            self._begun -= size
+            self.nbytes -= size
+            self.records -= records
+            self._before -= records
+            self.dropped += records
+        if self._begun + nbytes > bound:
+            what, expected = "the recording is full", f"{format_bytes(bound)} at most"
+            hint = "What has come before is in the file."
+            raise StreamError(what, path=self.path, expected=expected, hint=hint)
+
+
+def _rest(views: Sequence[memoryview], written: int) -> list[memoryview]:
+    """Return what is left of some views after so many bytes."""
+    left = list(views)
+    while left and written >= len(left[0]):
+        written -= len(left.pop(0))
+    if written:
+        left[0] = left[0][written:]
+    return left

@@ -1,0 +1,47 @@
+"""What a recording has received so far."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class StreamProgress(NamedTuple):
+    """What a recording has received and written so far.
+
+    Attributes
+    ----------
+    frames : int
+        Frames in the file. Streams of events have none.
+    expected : int
+        Frames that the detector announces; 0 if it does not.
+    lost : int
+        Frames that the detector has numbered, but that have not come.
+    dropped : int
+        Frames, the oldest ones, that were removed for lack of room.
+    events : int
+        Events in the file, for streams of events.
+    nbytes : int
+        Bytes in the file, without those that were dropped.
+    skipped : int
+        Bytes before the acquisition began.
+    restarts : int
+        How often the numbers of frames have begun again.
+    """
+
+    frames: int = 0
+    expected: int = 0
+    lost: int = 0
+    dropped: int = 0
+    events: int = 0
+    nbytes: int = 0
+    skipped: int = 0
+    restarts: int = 0
+
+    def __str__(self) -> str:
+        from dask_tiled.errors import format_bytes
+
+        of = f" of {self.expected}" if self.expected else ""
+        what = f"{self.events} events" if self.events else f"{self.frames}{of} frames"
+        names = "lost", "dropped", "restarts"
+        more = [f"{count} {name}" for name in names if (count := getattr(self, name))]
+        return ", ".join([what, format_bytes(self.nbytes), *more])

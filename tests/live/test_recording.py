@@ -1,0 +1,360 @@
+"""Recordings of streams: the file is what the detector sent, whatever happens."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import psutil
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mutating import KINDS, MOST_MEMORY, STREAMS, TOKENS, mutated, receive
+
+import dask_tiled
+from dask_tiled import DatasetError, MissingFramesWarning, StreamError
+from dask_tiled.command_line.app import app
+from dask_tiled.testing import counting_frames, play, write_mib
+from dask_tiled.testing.playing import merlin_messages, mpx, sending
+
+FRAMES = counting_frames((4, 6, 32, 32), "uint16")
+RECORD = 384 + 2 * 32 * 32
+SECONDS = 60
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """A file as its detector writes it."""
+    return write_mib(tmp_path_factory.mktemp("played") / "played.mib", FRAMES)
+
+
+@contextmanager
+def recorded(messages, target, **options):
+    """Record messages that a detector sends, and wait for the end."""
+    options = {"closes": True, **options}
+    closes = options.pop("closes")
+    with (
+        sending(lambda: messages, closes=closes) as port,
+        dask_tiled.record(f"merlin://127.0.0.1:{port}", target, **options) as recording,
+    ):
+        yield recording
+
+
+def ended(recording):
+    """Wait for the end; return the error or None."""
+    try:
+        assert recording.wait(SECONDS)
+    except StreamError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("target", ["scan.mib", None])
+def test_a_recording_is_the_file_that_was_sent(played, tmp_path, target):
+    ready = []
+    path = target and tmp_path / target
+    with (
+        play(played) as url,
+        dask_tiled.record(url, path, on_ready=ready.append) as recording,
+    ):
+        assert recording.wait(SECONDS)
+    assert ready == [recording]
+    assert recording.state == "complete"
+    assert recording.progress[:3] == (24, 24, 0)
+    np.testing.assert_array_equal(recording.array, FRAMES)
+    with open(recording.path, "rb") as file:
+        assert file.read() == played.read_bytes()
+    with open(os.path.splitext(recording.path)[0] + ".hdr", "rb") as file:
+        assert file.read() == played.with_suffix(".hdr").read_bytes()
+    assert recording.in_memory == (target is None)
+    assert (recording.max_memory > 256 << 20) == recording.in_memory
+    recording.close()
+    assert os.path.exists(recording.path) == (target is not None)
+
+
+def test_frames_are_there_as_they_come(played, tmp_path):
+    with (
+        play(played, frames_per_second=12) as url,
+        dask_tiled.record(url, tmp_path / "scan.mib", nav_shape=(4, 6)) as recording,
+    ):
+        first = recording.array  # waits for a frame
+        count = first.description.layout.n_frames
+        assert recording.is_running
+        assert 0 < count < 24
+        assert first.shape == FRAMES.shape
+        assert recording.wait(SECONDS)
+        came = np.zeros_like(FRAMES).reshape(24, 32, 32)
+        came[:count] = FRAMES.reshape(24, 32, 32)[:count]
+        np.testing.assert_array_equal(first, came.reshape(FRAMES.shape))
+        np.testing.assert_array_equal(first.refresh(), FRAMES)
+
+
+def numbered(frame, number):
+    """Return a frame with another number."""
+    return frame[:4] + b"%06d" % number + frame[10:]
+
+
+def faulty(name, header, frames):
+    """Yield the messages of a detector with a fault."""
+    half = frames[:9]
+    wide = frames[9].replace(b"0032,0032", b"0032,0064") + bytes(2048)
+    lying = frames[0].replace(b"0032,0032", b"0064,0032")
+    yield from {
+        "in small pieces": lambda: (bytes([b]) for b in b"".join(map(mpx, [header, *frames]))),
+        "stops in a frame": lambda: [mpx(header), *map(mpx, half), mpx(frames[9])[:999]],
+        "stops in a header": lambda: [mpx(header), *map(mpx, half), b"MPX,00000"],
+        "another acquisition": lambda: map(mpx, [header, *half, header, *frames]),
+        "another size": lambda: map(mpx, [header, *half, wide]),
+        "a longer message": lambda: map(mpx, [header, *half, frames[9] + b"x"]),
+        "a wrong length": lambda: [mpx(header), *map(mpx, half), b"MPX,9999999999,", frames[9]],
+        "a short length": lambda: [mpx(header), *map(mpx, half), b"MPX,0000000003,", frames[9]],
+        "a first frame that lies": lambda: map(mpx, [header, lying]),
+        "no message": lambda: [mpx(header), *map(mpx, half), b"HTTP/1.1 200 OK" * 99],
+        "no number": lambda: map(mpx, [header, *half, frames[9][:4] + b"abcdef" + frames[9][10:]]),
+        "garbage before": lambda: [b"GARBAGE" * 99, mpx(frames[0]), *map(mpx, [header, *frames])],
+        "a long garbage": lambda: [bytes(1 << 21), *map(mpx, [header, *frames])],
+        "a long header": lambda: [mpx(b"HDR," + bytes(1 << 19))],
+        "lost frames": lambda: map(mpx, [header, *frames[:5], *frames[8:]]),
+        "numbers again": lambda: map(
+            mpx, [header, *half, *(numbered(f, k) for k, f in enumerate(frames[9:], 1))]
+        ),
+        "nothing": list,
+    }[name]()
+
+
+COMPLETE = {
+    "in small pieces": (24, 0, 0),
+    "garbage before": (24, 0, 0),
+    "a long garbage": (24, 0, 0),
+    "lost frames": (21, 3, 0),
+    "numbers again": (24, 0, 1),
+}
+FAILED = {
+    "stops in a frame": (9, "closed the connection"),
+    "stops in a header": (9, "closed the connection"),
+    "another acquisition": (9, "another acquisition has begun, at frame 9"),
+    "another size": (9, "the frames differ"),
+    "a longer message": (9, "the frames differ"),
+    "a wrong length": (9, "invalid length of a frame"),
+    "a short length": (9, "invalid length of a frame"),
+    "a first frame that lies": (1, "the length of a frame is wrong"),
+    "no message": (9, "no message begins where one has to"),
+    "no number": (9, "invalid number of a frame"),
+    "a long header": (0, "the acquisition header is too long"),
+    "nothing": (0, "closed the connection"),
+}
+
+
+@pytest.fixture(scope="module")
+def contents(played):
+    """The acquisition header, and the frames with their headers."""
+    header, *frames = (bytes(message[15:]) for message in merlin_messages(played))
+    assert len(frames) == 24
+    return header, frames
+
+
+@pytest.mark.parametrize("name", COMPLETE)
+def test_streams_that_are_unusual(contents, tmp_path, name):
+    with recorded(faulty(name, *contents), tmp_path / "scan.mib") as recording:
+        assert ended(recording) is None
+    told = recording.progress
+    assert (told.frames, told.lost, told.restarts) == COMPLETE[name]
+    assert told.nbytes == told.frames * RECORD
+    expected = FRAMES.reshape(24, 32, 32).copy()
+    lost = [5, 6, 7] if told.lost else []
+    expected[lost] = 0
+    np.testing.assert_array_equal(recording.array.reshape(-1, 32, 32), expected)
+    assert recording.array.description.missing.tolist() == lost
+
+
+@pytest.mark.parametrize("name", FAILED)
+def test_faults_are_typed_errors_and_keep_what_has_come(contents, tmp_path, name):
+    frames, message = FAILED[name]
+    with recorded(faulty(name, *contents), tmp_path / "scan.mib") as recording:
+        error = ended(recording)
+    assert message in str(error)
+    assert str(error).startswith(recording.url)
+    assert (recording.state, recording.error) == ("failed", error)
+    assert os.path.getsize(recording.path) == frames * RECORD
+    if frames > 1:
+        came = np.concatenate(
+            [FRAMES.reshape(24, 32, 32)[:frames], np.zeros((24 - frames, 32, 32))]
+        )
+        np.testing.assert_array_equal(recording.array, came.reshape(FRAMES.shape))
+    elif not frames:
+        with pytest.raises(StreamError, match=message):
+            recording.array  # noqa: B018 - raises
+
+
+@pytest.mark.parametrize("name", STREAMS)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_mutated_streams_end_in_typed_errors(tmp_path_factory, name, data):
+    """A receiver takes or refuses bytes, and its file has nothing that was not sent."""
+    folder = tmp_path_factory.mktemp("mutated")
+    stream, make = STREAMS[name](folder)
+    edit = st.tuples(
+        st.sampled_from(KINDS), st.floats(0, 1), st.integers(0, 300), st.sampled_from(TOKENS)
+    )
+    stream = mutated(stream, data.draw(st.lists(edit, min_size=1, max_size=4)))
+    receiver, _ = receive(make, stream, folder, data.draw(st.integers(1, 200)))
+    assert receiver.progress.nbytes <= len(stream) < MOST_MEMORY
+
+
+def test_nobody_listens(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(StreamError, match="no detector answers"):
+        dask_tiled.record(f"merlin://127.0.0.1:{port}", tmp_path / "scan.mib")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_silent_detector(contents, tmp_path):
+    header, frames = contents
+    messages = [mpx(header), *map(mpx, frames[:3])]
+    with recorded(messages, tmp_path / "a.mib", closes=False, timeout=0.2) as recording:
+        assert "sends nothing" in str(ended(recording))
+    with recorded(messages, tmp_path / "b.mib", closes=False) as recording:
+        assert recording.array.shape == FRAMES.shape
+        assert not recording.wait(0.01)
+        with pytest.warns(MissingFramesWarning, match="21 of 24 frames are missing"):
+            recording.stop()
+    assert (recording.state, recording.error) == ("stopped", None)
+    assert recording.progress.frames == 3
+
+
+def test_a_full_disk(played, tmp_path):
+    """The child inherits the limit of the size of files."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (9 * RECORD + 100, before[1]))
+    try:
+        with play(played) as url, dask_tiled.record(url, tmp_path / "scan.mib") as recording:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            assert "the disk is full" in str(ended(recording))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert os.path.getsize(recording.path) == 9 * RECORD
+    assert recording.array.description.missing.tolist() == [*range(9, 24)]
+
+
+def test_a_killed_receiver(played, tmp_path):
+    with (
+        play(played, frames_per_second=3) as url,
+        dask_tiled.record(url, tmp_path / "scan.mib") as recording,
+    ):
+        assert recording.array.shape == FRAMES.shape
+        (child,) = (
+            one for one in psutil.Process().children() if "live.receiver" in str(one.cmdline())
+        )
+        child.kill()
+        assert "the receiver has died; found signal 9" in str(ended(recording))
+    count = os.path.getsize(recording.path) // RECORD
+    arr = dask_tiled.open_dataset(recording.path, missing="fill")
+    assert arr.description.missing.tolist() == [*range(count, 24)]
+    np.testing.assert_array_equal(
+        np.asarray(arr).reshape(24, 32, 32)[:count], FRAMES.reshape(24, 32, 32)[:count]
+    )
+
+
+DIES = """
+import sys, time, dask_tiled
+recording = dask_tiled.record(sys.argv[1])
+print(recording.path, flush=True)
+recording.array
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_program_leaves_nothing_in_memory(played):
+    with play(played, frames_per_second=5) as url:
+        command = [sys.executable, "-c", DIES, url]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+            path = program.stdout.readline().strip()
+            assert program.stdout.readline() == "ready\n"
+            assert os.path.exists(path)
+            program.kill()
+        end = time.monotonic() + SECONDS
+        while os.path.exists(os.path.dirname(path)) and time.monotonic() < end:
+            time.sleep(0.02)
+    assert not os.path.exists(os.path.dirname(path))
+
+
+def test_a_target_belongs_to_one_recording(played, tmp_path):
+    path = tmp_path / "scan.mib"
+    with play(played, frames_per_second=20) as url, dask_tiled.record(url, path) as recording:
+        with pytest.raises(DatasetError, match="the target exists"):
+            dask_tiled.record(url, path)
+        with pytest.raises(DatasetError, match="another recording writes the target"):
+            dask_tiled.record(url, path, overwrite=True)
+        recording.wait(SECONDS)
+    with play(played) as url, dask_tiled.record(url, path, overwrite=True) as recording:
+        recording.wait(SECONDS)
+    np.testing.assert_array_equal(recording.array, FRAMES)
+
+
+@pytest.mark.parametrize("when_full", ["stop", "drop", "spill"])
+def test_bounds(played, tmp_path, when_full):
+    """Sixteen files hold 8 frames: each frame is in a file of its own."""
+    options = {"max_bytes": 8 * RECORD, "when_full": when_full}
+    if when_full == "spill":
+        (tmp_path / "disk").mkdir()
+        options["spill_folder"] = tmp_path / "disk"
+    with play(played) as url, dask_tiled.record(url, tmp_path / "a.mib", **options) as recording:
+        error = ended(recording)
+    told, arr = recording.progress, recording.array
+    expected = FRAMES.reshape(24, 32, 32).copy()
+    if when_full == "stop":
+        assert "the recording is full" in str(error)
+        expected[8:] = 0
+    else:
+        assert error is None
+    if when_full == "drop":
+        assert (told.frames, told.dropped) == (8, 16)
+        expected[:16] = 0
+    if when_full == "spill":
+        assert told.frames == 24
+        assert len([*(tmp_path / "disk").iterdir()]) == 16
+    assert sum(one.stat().st_size for one in tmp_path.glob("a*.mib") if not one.is_symlink()) <= (
+        8 * RECORD
+    )
+    np.testing.assert_array_equal(arr.reshape(24, 32, 32), expected)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "message"),
+    [
+        ("scan.mib", {}, r"no address of a detector; expected merlin://HOST"),
+        ("merlyn://a", {}, "Do you mean 'merlin'"),
+        ("merlin://", {}, "no address"),
+        ("merlin://a:b", {}, "invalid address"),
+        ("merlin://me@a", {}, "invalid address of a detector; expected .* found me"),
+        ("merlin://a/b", {}, "invalid address"),
+        ("merlin://a", {"target": "a.h5"}, "invalid target; expected a .mib file; found .h5"),
+        ("merlin://a", {"when_full": "drop"}, "needs a bound"),
+        ("merlin://a", {"when_full": "x"}, "invalid when_full"),
+        ("merlin://a", {"max_bytes": 0}, "max_bytes"),
+        ("merlin://a", {"timeout": 0}, "timeout"),
+        ("merlin://a", {"nav_shape": (0, 3)}, "nav_shape"),
+        ("merlin://a", {"spill_folder": "x"}, "spill_folder is for when_full='spill'"),
+    ],
+)
+def test_invalid_arguments(tmp_path, url, options, message):
+    with pytest.raises(DatasetError, match=message):
+        dask_tiled.record(url, **{"target": tmp_path / "scan.mib", **options})
+
+
+def test_command(played, tmp_path):
+    with play(played) as url:
+        done = CliRunner().invoke(app, ["record", url, str(tmp_path / "scan.mib")])
+    assert (done.exit_code, done.stderr) == (0, f"{url}: ready\n")
+    assert done.stdout == f"{tmp_path / 'scan.mib'}: 24 of 24 frames, 57 KiB\n"
+    failed = CliRunner().invoke(app, ["record", url, str(tmp_path / "b.mib")])
+    assert failed.exit_code == 2
+    assert "no detector answers" in failed.stderr
