@@ -26,6 +26,12 @@ class StreamProgress(NamedTuple):
         Bytes before the acquisition began.
     restarts : int
         How often the numbers of frames have begun again.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> print(dask_tiled.StreamProgress(frames=21, expected=24, lost=3, nbytes=180096))
+    21 of 24 frames, 175.9 KiB, 3 lost
     """
 
     frames: int = 0

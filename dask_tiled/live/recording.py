@@ -159,6 +159,15 @@ class Recording:
     max_memory : int
         Bytes of memory that the recording takes at most, beyond an interpreter: the buffers of its
         process, and what it keeps in memory.
+
+    Examples
+    --------
+    >>> import dask_tiled
+    >>> from dask_tiled.testing import counting_frames, play, write_mib
+    >>> path = write_mib("played.mib", counting_frames((4, 6, 64, 64), "uint16"))
+    >>> with play(path) as url, dask_tiled.record(url, "recorded.mib") as recording:
+    ...     isinstance(recording, dask_tiled.Recording), recording.wait(60), recording.state
+    (True, True, 'complete')
     """
 
     def __init__(self, request: RecordingRequest, options: dict[str, Any]) -> None:
