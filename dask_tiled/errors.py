@@ -18,8 +18,10 @@ import numpy as np
 
 _PACKAGE = os.path.dirname(__file__) + os.sep
 _unwarned = ContextVar("unwarned", default=False)
-MOST_TOLD = 400
-"""Truncate values in messages to this many characters."""
+MOST_TOLD, MOST_PROBLEM = 400, 2000
+"""Truncate values in messages, and problems, to this many characters.
+
+A problem may name the remedies of several doubts, or hold the traceback of another process."""
 
 
 class DatasetError(ValueError):
@@ -71,7 +73,11 @@ class DatasetError(ValueError):
         self.hint = hint
         told = {"": problem, ", at ": where, "; expected ": expected, "; found ": found}
         text = "" if self.path is None else f"{self.path}: "
-        text += "".join(name + _bounded(one) for name, one in told.items() if one is not None)
+        text += "".join(
+            name + _bounded(one, MOST_TOLD if name else MOST_PROBLEM)
+            for name, one in told.items()
+            if one is not None
+        )
         text = printable(text)
         if hint is not None:
             text += self._before_hint + printable(hint)
@@ -94,15 +100,15 @@ class DatasetError(ValueError):
         return make, (self.problem,), state
 
 
-def _bounded(told: Any) -> str:
+def _bounded(told: Any, most: int) -> str:
     """Return a value as text; of a long one the beginning, and the end.
 
     PyTorch passes the traceback of another process, which ends with the error.
     """
-    text, head = str(told), MOST_TOLD // 4
-    if len(text) <= MOST_TOLD:
+    text, head = str(told), most // 4
+    if len(text) <= most:
         return text
-    return f"{text[:head]} ... {text[head - MOST_TOLD :]} ({len(text)} characters)"
+    return f"{text[:head]} ... {text[head - most :]} ({len(text)} characters)"
 
 
 def printable(text: str) -> str:

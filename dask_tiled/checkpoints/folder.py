@@ -224,6 +224,9 @@ def claimed(path: str, about: Mapping[str, Any], *, resume: bool) -> Iterator[Pl
         unfinished = os.path.join(path, "writing")  # of killed runs
         Folder(unfinished, unfinished).remove(listed(unfinished))
         found = _record(place)
+        if found not in (None, about) and _is_damaged(place):
+            _start_again(place)
+            found = None
         if found is not None and found != about and resume:
             _check(path, found, about)
         if found != about or not resume:
@@ -252,8 +255,18 @@ def _record(place: Place) -> dict[str, Any] | None:
     with suppress(ValueError, KeyError, TypeError, RecursionError):
         return dict(json.loads(bytes(data or b""))["attributes"]["computation"])
     if place.content.keys():
-        warn(f"{place.path}: the record of the checkpoint is damaged, so it starts again")
+        _start_again(place)
     return None
+
+
+def _is_damaged(place: Place) -> bool:
+    """Return whether the record differs from the one that was noted."""
+    noted = place.noted().get(RECORD)
+    return bool(noted) and fingerprint(place.reader().get(RECORD) or b"") not in (noted or ())
+
+
+def _start_again(place: Place) -> None:
+    warn(f"{place.path}: the record of the checkpoint is damaged, so it starts again")
 
 
 def _document(about: Mapping[str, Any]) -> bytes:

@@ -7,6 +7,7 @@ public readers describe them, checked with real files.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -155,7 +156,7 @@ def read_corrections(desc: tools.Description) -> tools.Corrections:
         raise tools.DatasetError(
             "no corrections beside the file",
             path=path,
-            expected=f"{dark}, {gain}, or {xml} and {metadata}",
+            expected="{}, {}, or {} and {}".format(*map(os.path.basename, _beside(path))),
         )
     return corrections
 

@@ -222,6 +222,17 @@ def test_damaged_files_are_noticed(scan, tmp_path):
             assert_equal(run(x, copied, progress=False), expected)
 
 
+def test_a_damaged_record_is_not_another_computation(scan, tmp_path):
+    """A record that differs from its fingerprint is damaged, though it can be read."""
+    x, folder = scan.sum(SIG), tmp_path / "kept"
+    with pytest.raises(Stop):
+        run(x, folder, every=0, on_progress=stop_after(15))
+    record = folder / "store/zarr.json"
+    record.write_bytes(record.read_bytes().replace(b"float32", b"float33"))
+    with pytest.warns(UserWarning, match="the record of the checkpoint is damaged"):
+        assert_equal([run(x, folder, progress=False)], [x.compute()])
+
+
 def test_only_the_damaged_part_is_computed_again(scan, tmp_path):
     x, folder = scan.sum(SIG), tmp_path / "kept"
     stop = stop_after(15)

@@ -304,6 +304,18 @@ def test_missing_frames_are_refused_with_the_doubts(tmp_path):
     assert open_dataset(path, nav_shape=(4, 4), missing="fill", doubts="raise").shape[0] == 4
 
 
+def test_the_error_has_all_of_several_doubts(tmp_path):
+    """Names of files may be long."""
+    folder = tmp_path / ("long-name-" * 20)
+    folder.mkdir(parents=True)
+    path = lost_file(folder)
+    doubts = describe(path).doubts
+    with pytest.raises(DoubtError) as caught:
+        open_dataset(path, doubts="raise")
+    assert len(doubts) == 2
+    assert all(text[1:] in str(caught.value) for one in doubts for text in (one.text, one.settle))
+
+
 @pytest.mark.parametrize("wrong", ["error", None, 3])
 def test_unknown_values_of_the_option_raise(tmp_path, wrong):
     with pytest.raises(dask_tiled.DatasetError, match="invalid doubts; expected 'warn' or"):
