@@ -177,7 +177,7 @@ tables: $(VENVS)/bench/installed
 	@$(VENVS)/bench/bin/python benchmarks/terabytes.py --others-tb 10 --rst docs/terabytes_table.rst.inc
 
 # The environment of the tests has all readers that are compared, and the browser.
-figures: $(VENVS)/test/installed $(NODE)
+figures: $(VENVS)/test/installed $(NODE) $(if $(TORCH),$(VENVS)/test/torch)
 	@$(VENVS)/test/bin/python benchmarks/hdf5.py
 	@$(VENVS)/test/bin/python benchmarks/volumes.py
 	@$(VENVS)/test/bin/python benchmarks/following.py
@@ -187,6 +187,7 @@ figures: $(VENVS)/test/installed $(NODE)
 	@$(VENVS)/test/bin/python benchmarks/cluster.py
 	@$(VENVS)/test/bin/python benchmarks/exploring.py --others
 	@$(VENVS)/test/bin/python benchmarks/batch.py $$(mktemp -d)
+	@$(VENVS)/test/bin/python benchmarks/batches.py $$(mktemp -d) --sparse 10
 
 clean:
 	rm -rf $(VENVS) tests/*/node_modules demo-output fuzzed docs/_build docs/_generated build dist
@@ -219,7 +220,7 @@ tests/%/node_modules/installed: tests/%/package.json tests/%/package-lock.json |
 	else touch $@; fi
 
 $(VENVS)/%/torch: $(VENVS)/%/installed
-	@$(VENVS)/$*/bin/python -m pip install -qq --disable-pip-version-check --no-compile '$(TORCH)' 'torchdata>=0.11'
+	@$(VENVS)/$*/bin/python -m pip install -qq --disable-pip-version-check --no-compile '$(TORCH)' 'torchdata>=0.11' 'webdataset>=1.0'
 	@touch $@
 
 # The stamp is written last, so that an interrupted installation is repeated.

@@ -300,3 +300,10 @@ def compiled(
                 raise DatasetError(problem, hint="Change to another one with os.chdir.") from lost
         kernel.disable_compile()
     return kernel
+
+
+def address_of(kernel: Any) -> int:
+    """Return the address of a compiled function's machine code."""
+    (made,) = kernel.overloads.values()
+    address: int = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
+    return address

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 from numba import from_dtype, types
 
 from dask_tiled.kernels import accumulating
-from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, compiled
+from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, address_of, compiled
 from dask_tiled.kernels.fused_folds import fold_signature
 
 FRAMES = NUMBERS, BYTES, NUMBERS, NUMBERS
@@ -32,7 +31,7 @@ def address(name: str, pixel: np.dtype, result: np.dtype, weight: np.dtype) -> i
     seen = np.dtype(np.uint8) if name in OF_BYTES else pixel
     signature = fold_signature(*map(from_dtype, (seen, result, weight)))
     name = f"dask_tiled.kernels.{module}:{name}"
-    return _address_of(compiled(name, signature, reorder=True, by_address=True))
+    return address_of(compiled(name, signature, reorder=True, by_address=True))
 
 
 @cache
@@ -66,7 +65,7 @@ def _compiled_primitive(name: str, *dtypes: np.dtype) -> int:
     module = "accumulating" if hasattr(accumulating, name) else "primitives"
     in_order = name.endswith("_frames")  # floats are added in the order of the frames
     name = f"dask_tiled.kernels.{module}:{name}"
-    return _address_of(compiled(name, signature, reorder=not in_order, by_address=True))
+    return address_of(compiled(name, signature, reorder=not in_order, by_address=True))
 
 
 @cache
@@ -79,7 +78,7 @@ def reversed_twin(primitive: str) -> str | None:
 @cache
 def fold_units(decoder: str) -> Callable[..., None]:
     """Bind :func:`dask_tiled.kernels.fused_folds.fold_units` to a decoder."""
-    return partial(_unit_driver(), _address_of(compiled(decoder)))
+    return partial(_unit_driver(), address_of(compiled(decoder)))
 
 
 @cache
@@ -102,10 +101,3 @@ def packed_pixels(name: str, result: np.dtype) -> Callable[..., None]:
     runs = NUMBERS, NUMBER, NUMBERS, NUMBER, NUMBER
     signature = types.void(*FRAMES, *runs, from_dtype(result)[:, ::1])
     return compiled(f"dask_tiled.kernels.fused_folds:{name}", signature)
-
-
-def _address_of(kernel: Any) -> int:
-    """Return the address of a compiled function's machine code."""
-    (made,) = kernel.overloads.values()
-    address: int = made.library.get_pointer_to_function(made.fndesc.llvm_func_name)
-    return address

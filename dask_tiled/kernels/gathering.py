@@ -22,8 +22,6 @@ from dask_tiled.model.requests import (
     STOP,
 )
 
-SIGNATURE = types.boolean(types.int64[::1], types.uint8[::1], types.int64[::1], types.int64[::1])
-
 
 @intrinsic
 def pread(typingctx, call, fd, out, at, count, offset):
@@ -41,7 +39,8 @@ def pread(typingctx, call, fd, out, at, count, offset):
     return number(number, number, out, number, number, number), codegen
 
 
-def gather(request, out, offsets, places):
+@inner
+def _gather(request, out, offsets, places):
     """Read frames into memory, near ones at once; return whether all could be read.
 
     Parameters
@@ -73,9 +72,6 @@ def gather(request, out, offsets, places):
             places[k] = offsets[k] - start + at
         at, first = at + size, end
     return True
-
-
-_gather = inner(gather)
 
 
 @inlined

@@ -195,12 +195,26 @@ class Layout:
 
     def frame_numbers(self, nav: Sequence[Cut]) -> Index:
         """Return the frame numbers in cuts of the navigation axes, in C order."""
+        return self.selection.at(self._places(nav))
+
+    def _places(self, nav: Sequence[Cut]) -> Index:
         places = np.zeros(1, np.int64)
         for cut, stride in zip(nav, strides_of(self.nav_shape, 1), strict=True):
             places += cut.start * stride
             if cut.length != 1:
                 places = np.add.outer(places, np.arange(cut.length) * (cut.step * stride)).ravel()
-        return self.selection.at(places)
+        return places
+
+    def at(self, positions: Index) -> Layout:
+        """Select positions along the first axis, a navigation axis, in any order."""
+        n = len(self.nav_shape)
+        axis = next(k for k, cut in enumerate(self.cuts[:n]) if cut.kept)
+        first, inner = self.cuts[axis], self.cuts[axis + 1 : n]
+        row = self._places((*self.cuts[:axis], first._replace(length=1), *inner))
+        stride = first.step * strides_of(self.nav_shape, 1)[axis]
+        numbers = self.selection.at(np.add.outer(positions * stride, row).ravel())
+        shape = len(positions), *(cut.length for cut in inner if cut.kept)
+        return self.show(shape, numbers=numbers)
 
     def missing(self) -> Index:
         """Return the positions of missing frames, in C order of the selected part."""

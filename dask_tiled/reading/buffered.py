@@ -10,7 +10,7 @@ import numpy as np
 from dask_tiled.errors import StaleFileError
 from dask_tiled.files.file import File
 from dask_tiled.model.indexing import Bytes, Index
-from dask_tiled.model.requests import CALL, DEPTH, DONE, FD, START, STOP, request
+from dask_tiled.model.requests import CALL, DONE, FD, START, STOP, request
 from dask_tiled.reading.backend import Files, Local
 from dask_tiled.reading.limits import BUFFERED_BYTES, GAPS, KERNEL_BYTES, REQUESTED_BYTES
 from dask_tiled.reading.ranges import ReadRanges, Window
@@ -38,10 +38,8 @@ class Buffered(Local):
         """Read the span of each window, or frames one by one if they lie far apart."""
         (low, high), spread = ranges.units.reach, ranges.spread()
         far, fits = spread > GAPS, high - low <= BUFFERED_BYTES
-        if at_once and (far or (fits and spread >= 1)):  # frames do not interleave
+        if far or (at_once and fits and spread >= 1):  # frames do not interleave
             yield from self._requests(ranges, limit or REQUESTED_BYTES, at_once)
-        elif far:
-            yield from self._gather(ranges)
         else:
             for part in ranges.split(min(limit or BUFFERED_BYTES, BUFFERED_BYTES)):
                 yield Window(part, *self._read(part.file, *part.span))
@@ -87,20 +85,6 @@ class Buffered(Local):
         depth = min(depth, len(part.offsets))
         self._reserve(depth * most + 2 * align)
         return request(depth, low, high, near, align)
-
-    def _gather(self, ranges: ReadRanges) -> Iterator[Window]:
-        from dask_tiled.kernels import gathering
-        from dask_tiled.kernels.decoding import compiled
-
-        gather = compiled("dask_tiled.kernels.gathering:gather", gathering.SIGNATURE)
-        for part, data, _, wanted in self._requests(ranges, BUFFERED_BYTES, 1):
-            batch = slice(int(wanted[DONE]), int(wanted[DONE] + wanted[DEPTH]))
-            offsets, frames = part.offsets[batch], part.frames[batch]
-            places = np.empty_like(offsets)
-            if gather(wanted, data, offsets, places):
-                self._files.check(part.file)
-                yield Window(part._replace(offsets=places, frames=frames), data, 0)
-                wanted[DONE] += len(offsets)
 
     def _reserve(self, size: int) -> None:
         if len(self._buffer) < size:

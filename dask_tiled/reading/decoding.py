@@ -13,6 +13,7 @@ from dask_tiled.files.file import File
 from dask_tiled.model.blocks import BlockRange, BlockRun
 from dask_tiled.model.events import EventRun
 from dask_tiled.model.indexing import Array, Bytes
+from dask_tiled.model.requests import DONE, FD
 from dask_tiled.reading.backend import Backend
 from dask_tiled.reading.counting import counters, fetched
 from dask_tiled.reading.limits import BUFFERED_BYTES, MOST_SPAN_BYTES
@@ -75,32 +76,35 @@ def _decoded(piece: BlockRange, backend: Backend, kept: dict[Hashable, Array] | 
 
 
 def run_kernel(window: Window, out: Array) -> None:
-    """Decode the read ranges of a window into an array."""
+    """Decode the read ranges of a window into an array; read them first if it requests that."""
     # numba is slow to import: do it only to decode pixels
     from dask_tiled.kernels.decoding import compiled
 
     ranges = window.ranges
     if counters:
         fetched(ranges.nbytes)
-    decoder, pick, runs = ranges.units.decoder, ranges.units.pick, ranges.runs()
+    decoder, pick = ranges.units.decoder, ranges.units.pick
     target = out
     if pick is not None:
         target = np.empty((len(ranges.frames), *pick.shape), decoder.dtype)
+    pixels, first = target.reshape(-1).view(np.uint8), int(window.request[DONE])
     with Guard(ranges.file.path, "the kernel of the decoder fails", kind=DatasetError):
-        compiled(decoder.kernel)(
-            window.data,
-            runs.starts - window.origin,
-            runs.step,
-            target.reshape(-1).view(np.uint8),
-            runs.dests,
-            runs.out_step,
-            runs.length,
-            decoder.nbytes,
-            decoder.lag,
-        )
-    if pick is not None:
-        place: Any = (ranges.frames, *ranges.units.place)
-        out[place] = target[..., pick.pixels]
+        if window.request[FD] < 0:
+            runs = ranges.runs()
+            read: Any = window.data, runs.starts - window.origin, runs.step, pixels
+            decode = compiled(decoder.kernel)
+        else:
+            from dask_tiled.kernels.frame_reads import frame_decoder
+
+            runs = ranges.units.runs
+            frames = window.request, window.data, ranges.offsets, ranges.dests
+            read = *frames, runs.starts, runs.step, pixels
+            decode = frame_decoder(decoder.kernel)
+        decode(*read, runs.dests, runs.out_step, runs.length, decoder.nbytes, decoder.lag)
+    if pick is not None:  # a read that failed is repeated from there on
+        done = slice(first, int(window.request[DONE]) or None)
+        place: Any = (ranges.frames[done], *ranges.units.place)
+        out[place] = target[done, ..., pick.pixels]
 
 
 def view_of(

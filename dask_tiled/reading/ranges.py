@@ -108,12 +108,15 @@ class ReadRanges(NamedTuple):
         low, high = self.units.reach
         return (stop - start) / (max(high - low, least) * len(self.offsets))
 
+    @property
+    def dests(self) -> Index:
+        """Offset of each frame in the output, or in the scratch array of ``pick``."""
+        places = self.frames if self.units.pick is None else np.arange(len(self.frames))
+        return places * self.units.frame_bytes
+
     def runs(self) -> Runs:
         """Return the units of all frames as runs, with absolute offsets."""
-        places = self.frames
-        if self.units.pick is not None:
-            places = np.arange(len(places))
-        dests = places * self.units.frame_bytes
+        dests = self.dests
         runs = self.units.runs
         if len(self.offsets) > 1 and 0 < self.offsets[1] - self.offsets[0] < abs(runs.step):
             # Frames are interleaved more finely than units: with frames as the inner loop, reads

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import dask.array as da
 import numpy as np
 from dask.base import compute
+from dask.local import get_sync
 
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.opened.inputs import as_array, is_xarray
+from dask_tiled.opened.tiled_array import TiledArray, description_of
+from dask_tiled.plans.tasks import pixels_in
+from dask_tiled.reading.reader import Source
+
+Make = Callable[[tuple[int, ...], np.dtype], Array]
+"""Returns memory for samples: uninitialised, writeable and C-contiguous."""
 
 
 def arrays_of(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,6 +44,34 @@ def array_of(name: str, value: Any) -> Any:
         hint = "Call compute_chunk_sizes() first."
         raise TilingError("chunks of unknown size", where=where, hint=hint)
     return arr
+
+
+def read_samples(arrays: Sequence[Any], numbers: Index, make: Make) -> list[Array]:
+    """Read samples by number, in this order, in memory of their own.
+
+    Opened arrays are read into memory of ``make(shape, dtype)``, without a graph of dask. If an
+    array is a result, all are computed together, which may share what they read.
+    """
+    lazy = [arr for arr in arrays if isinstance(arr, da.Array)]
+    if all(map(_is_read, lazy)):
+        return [_read(arr, numbers, make) for arr in arrays]
+    made = take(arrays, numbers, get_sync)
+    return [np.require(values, requirements=["C", "O", "W"]) for values in made]
+
+
+def _is_read(arr: Any) -> bool:
+    desc = description_of(arr)
+    return desc is not None and desc.nav_ndim > 0
+
+
+def _read(arr: Any, numbers: Index, make: Make) -> Array:
+    if not isinstance(arr, TiledArray) or arr.description is None:
+        found: Array = arr[numbers]
+        return found
+    desc = arr.description
+    source = Source(desc.layout.at(numbers), desc.conversion, arr.io)
+    pixels = make(source.layout.shape, source.dtype)
+    return pixels_in(source, tuple((0, n) for n in pixels.shape), pixels)
 
 
 def take(

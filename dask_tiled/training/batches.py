@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from dask_tiled.blocks.ahead import AHEAD_BYTES, read_ahead
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.model.indexing import Index
-from dask_tiled.training.order import PAGE_BYTES, PAGES, Shuffle, Tail, part_of, shuffled
+from dask_tiled.training.order import PAGE_BYTES, Shuffle, Tail, part_of, shuffled
 from dask_tiled.training.scans import Batch, SampleSet
 
 
@@ -148,7 +148,7 @@ def read_batches(
 ) -> Generator[Batch]:
     """Read batches of sample numbers, several at a time, ahead in threads."""
     # Memory holds the part in use, the waiting one, and those that are read.
-    nbytes = min(max_bytes, PAGES * PAGE_BYTES) // (prefetch + 2)
+    nbytes = min(max_bytes // (prefetch + 2), PAGE_BYTES)
     largest = samples.sample_bytes * max(map(len, batches), default=1)
     step = max(1, nbytes // largest)
     parts = (batches[at : at + step] for at in range(0, len(batches), step))

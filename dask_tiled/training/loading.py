@@ -184,7 +184,9 @@ class IterableBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
 class Frames(torch.utils.data.Dataset):  # type: ignore[misc]
     """Samples by number, as tensors: a map-style data set for any sampler.
 
-    A DataLoader with automatic batching reads a batch at once.
+    A DataLoader with automatic batching reads a batch at once, and stacks copies of its samples.
+    With ``batch_size=None`` and a BatchSampler as ``sampler``, it asks for all numbers of a batch,
+    which is returned as it was read.
 
     Parameters
     ----------
@@ -195,7 +197,8 @@ class Frames(torch.utils.data.Dataset):  # type: ignore[misc]
     dtype : torch.dtype, optional
         Type of fields that are arrays, such as frames; by default their own.
     transform : callable, optional
-        Called with each sample, a dict of tensors; its result is returned.
+        Called with each sample, or with each batch that is asked for as a whole: a dict of
+        tensors; its result is returned.
     **options
         Options of :func:`~dask_tiled.open_dataset`, for each path.
 
@@ -214,6 +217,8 @@ class Frames(torch.utils.data.Dataset):  # type: ignore[misc]
     >>> len(frames), frames[70]["frame"].shape
     (3840, torch.Size([128, 128]))
     >>> loader = torch.utils.data.DataLoader(frames, batch_size=64, shuffle=True)
+    >>> frames[[3, 70, 5]]["frame"].shape
+    torch.Size([3, 128, 128])
     """
 
     def __init__(
@@ -234,8 +239,10 @@ class Frames(torch.utils.data.Dataset):  # type: ignore[misc]
         """Return the number of samples."""
         return len(self._samples)
 
-    def __getitem__(self, number: int) -> Any:
-        """Read a sample."""
+    def __getitem__(self, number: int | Sequence[int]) -> Any:
+        """Read a sample, or several as one batch."""
+        if isinstance(number, Sequence) and not isinstance(number, str):
+            return self._transformed(self._read(number))
         if np.ndim(number):
             raise DatasetError("not a number of a sample", found=repr(number))
         return self.__getitems__([number])[0]
@@ -244,15 +251,21 @@ class Frames(torch.utils.data.Dataset):  # type: ignore[misc]
         """Read several samples at once."""
         if not len(numbers):
             return []
-        wanted = np.array([check_whole("number", number) for number in np.asarray(numbers)])
+        columns = self._read(numbers)
+        some = ({name: column[k] for name, column in columns.items()} for k in range(len(numbers)))
+        return [*map(self._transformed, some)]
+
+    def _read(self, numbers: Sequence[int]) -> dict[str, Any]:
+        wanted = np.array([check_whole("number", number) for number in numbers], np.int64)
         wanted = np.where(wanted < 0, wanted + len(self), wanted)
         wrong = (wanted < 0) | (wanted >= len(self))
         if wrong.any():
             raise IndexError(f"no sample {np.asarray(numbers)[wrong][0]} of {len(self)}")
         (batch,) = self._samples.read([wanted])
-        columns = _tensors(batch, self._dtype)
-        some = [{name: column[k] for name, column in columns.items()} for k in range(len(wanted))]
-        return some if self._transform is None else [*map(self._transform, some)]
+        return _tensors(batch, self._dtype)
+
+    def _transformed(self, sample: Any) -> Any:
+        return sample if self._transform is None else self._transform(sample)
 
 
 def _checked(dtype: Any, transform: Any) -> tuple[Any, Any]:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Self
 
 import dask.array as da
 import numpy as np
-from dask.local import get_sync
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.model.axes import Axis
@@ -24,7 +23,7 @@ from dask_tiled.opened.inputs import is_array
 from dask_tiled.opened.tiled_array import description_of
 from dask_tiled.opening.arrays import open_dataset
 from dask_tiled.opening.describing import describe
-from dask_tiled.training.arrays import array_of, take
+from dask_tiled.training.arrays import Make, array_of, read_samples
 
 Batch = dict[str, Any]
 """Values of samples, by field."""
@@ -135,36 +134,44 @@ class SampleSet:
         """Bytes of a sample; for objects their mean, or a guess."""
         return _bytes_of(self.arrays)
 
-    def read(self, batches: Sequence[Index]) -> list[Batch]:
-        """Compute batches of samples by number: each sample once, in file order."""
-        wanted, places = np.unique(np.concatenate(batches), return_inverse=True)
-        values = self._values(wanted)
-        stops = np.cumsum([*map(len, batches)])
-        return [self._batch(values, some) for some in np.split(places, stops[:-1])]
+    def read(self, batches: Sequence[Index], make: Make = np.empty) -> list[Batch]:
+        """Read batches of samples by number; they may be parts of common arrays.
 
-    def _values(self, numbers: Index) -> dict[str, Array]:
-        """Compute samples by ascending number, scan by scan."""
+        ``make`` allocates memory for samples of opened arrays.
+        """
+        values = self._values(np.concatenate(batches), make)
+        stops = np.cumsum([0, *map(len, batches)]).tolist()
+        return [self._batch(values, slice(*ends)) for ends in pairwise(stops)]
+
+    def _values(self, numbers: Index, make: Make) -> dict[str, Array]:
+        """Read samples by number, scan by scan."""
         starts = self.starts
-        edges = np.searchsorted(numbers, starts).tolist()
-        found, positions, offered = [], [], _offered(self.scans)
+        scans = np.searchsorted(starts, numbers, side="right") - 1
+        values: dict[str, Array] = {INDEX: numbers.copy(), SCAN: scans}
+        order = np.argsort(scans, kind="stable")
+        edges = np.searchsorted(scans[order], np.arange(len(starts))).tolist()
         for scan, (low, high) in enumerate(pairwise(edges)):
             if low < high:
-                local = numbers[low:high] - starts[scan]
-                parts = [arrays[scan] for arrays in self.arrays.values()]
-                found.append(take(parts, local, get_sync) if parts else [])
-                if POSITION in offered:
-                    positions.append(self.scans[scan].positions(local))
-        columns = map(_concatenated, zip(*found, strict=True))
-        values = dict(zip(self.arrays, columns, strict=True))
-        values[INDEX] = numbers
-        values[SCAN] = np.searchsorted(starts, numbers, side="right") - 1
-        if positions:
-            values[POSITION] = _concatenated(positions)
+                of_scan = self._of_scan(scan, numbers[order[low:high]] - starts[scan], make)
+                if high - low == len(numbers):
+                    return values | of_scan
+                for name, column in of_scan.items():
+                    if name not in values:
+                        values[name] = make((len(numbers), *column.shape[1:]), column.dtype)
+                    values[name][order[low:high]] = column
         return values
 
-    def _batch(self, values: Mapping[str, Array], places: Index) -> Batch:
-        """Return the samples of a batch at places of values, in memory of their own."""
-        batch: Batch = {name: _column(column[places]) for name, column in values.items()}
+    def _of_scan(self, scan: int, numbers: Index, make: Make) -> dict[str, Array]:
+        """Read samples of a scan by their number in it."""
+        parts = [arrays[scan] for arrays in self.arrays.values()]
+        values = dict(zip(self.arrays, read_samples(parts, numbers, make), strict=True))
+        if POSITION in self.names or (self.functions and POSITION in _offered(self.scans)):
+            values[POSITION] = self.scans[scan].positions(numbers)
+        return values
+
+    def _batch(self, values: Mapping[str, Array], place: slice) -> Batch:
+        """Return the samples of a batch at a place of values."""
+        batch: Batch = {name: _column(column[place]) for name, column in values.items()}
         for name in self.names:
             if name in self.functions:
                 batch[name] = self._called(name, batch)
@@ -390,10 +397,6 @@ def _sample_bytes(arr: Any) -> int:
         desc = description_of(arr)
         pixel = OBJECT_BYTES if desc is None else desc.layout.object_bytes
     return math.prod(arr.shape[1:]) * pixel
-
-
-def _concatenated(parts: Sequence[Array]) -> Array:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _column(values: Array) -> Any:

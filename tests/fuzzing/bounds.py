@@ -14,7 +14,7 @@ from numba.np.numpy_support import as_dtype
 from dask_tiled import kernels
 from dask_tiled.codecs.byte_codecs import PACKED_BYTES, most_encoded
 from dask_tiled.engine import evaluation, vectors
-from dask_tiled.kernels import decoding, fold_functions, fold_layout, step_layout
+from dask_tiled.kernels import decoding, fold_functions, fold_layout, frame_reads, step_layout
 from dask_tiled.kernels.events import NEXT_PIXEL
 from dask_tiled.kernels.packing import BLOCK_BYTES, GROUP, HASH_BITS, SLACK
 from dask_tiled.kernels.tpx3 import BLOCK_BYTES as INDEXED_BYTES
@@ -133,7 +133,7 @@ def watch():
     """Check every kernel that is compiled from now on, in this process."""
     kernel_names()  # imports all modules
     evaluation.SHARED.clear()
-    compiled, address_of, loop_of = decoding.compiled, fold_functions._address_of, vectors.loop_of
+    compiled, address_of, loop_of = decoding.compiled, decoding.address_of, vectors.loop_of
 
     @cache
     def watched(name, *args, **options):
@@ -162,7 +162,9 @@ def watch():
             for one in vars(module).values():  # caches of unchecked kernels
                 if one is not watched and hasattr(one, "cache_clear"):
                     one.cache_clear()
-    fold_functions._address_of, vectors.loop_of = recorded_address, recorded_loop
+    for module in (fold_functions, frame_reads):
+        module.address_of = recorded_address
+    vectors.loop_of = recorded_loop
     watch_memory()
 
 
@@ -348,12 +350,20 @@ def check_add_packed(
     )
 
 
-def check_gather(request, out, offsets, places):
-    if len(places) < len(offsets) or len(offsets) > request[DEPTH]:
-        return f"{len(places)} places for {len(offsets)} frames, {request[DEPTH]} at a time"
-    found = request.copy()
-    found[DONE] = 0
-    return check_request(found, len(out), offsets, request[LOW], request[HIGH])
+def check_decode_frames(
+    decode, request, src, offsets, places, starts, step, out, dests, out_step, count, nbytes, lag
+):
+    if len(places) != len(offsets) or len(starts) != len(dests):
+        return f"{len(offsets)} frames, {len(places)} places, {len(starts)} runs, {len(dests)}"
+    name, _ = called[decode]
+    low, high = extent(starts, step, count, nbytes + lag)
+    everywhere = np.add.outer(places, dests).ravel()
+    more, less = WIDTHS.get(name, (1, 1))
+    if nbytes % DECODERS[name]:
+        return f"units of {nbytes} bytes"
+    return check_request(request, len(src), offsets, low, high) or outside(
+        "room", len(out), *extent(everywhere, out_step, count, nbytes * more // less)
+    )
 
 
 def check_unblosc(src, starts, sizes, out, dests, nbytes):
@@ -631,7 +641,7 @@ CHECKS = {
     "fold_in_place": check_fold_in_place,
     "fold_each": check_fold_each,
     "add_packed": check_add_packed,
-    "gather": check_gather,
+    "decode_frames": check_decode_frames,
     "unbitshuffle": check_unbitshuffle,
     "unblosc": check_unblosc,
     "pack": check_pack,

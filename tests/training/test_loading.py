@@ -196,6 +196,9 @@ def test_frames_by_number(source, workers):
     data = loading.Frames(source, fields=["frame", "index"], dtype=torch.int32)
     loader = DataLoader(data, batch_size=5, shuffle=True, num_workers=workers, **options)
     assert sorted(chain.from_iterable(numbers(loader))) == [*range(COUNT)]
+    sampler = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(data), 5, False)
+    loader = DataLoader(data, batch_size=None, sampler=sampler, num_workers=workers, **options)
+    assert sorted(chain.from_iterable(numbers(loader))) == [*range(COUNT)]
 
 
 def test_frames_like_a_sequence(source):
@@ -295,7 +298,7 @@ def test_foreign_byte_order():
 def test_wrong_numbers_of_frames(source):
     data = loading.Frames(source)
     assert data.__getitems__([]) == []
-    for number in (1.5, "a", True, [], [1]):
+    for number in (1.5, "a", True, np.arange(2), ["a"]):
         with pytest.raises(DatasetError, match="number"):
             data[number]
 
