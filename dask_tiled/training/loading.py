@@ -239,9 +239,9 @@ class Frames(torch.utils.data.Dataset):  # type: ignore[misc]
         """Return the number of samples."""
         return len(self._samples)
 
-    def __getitem__(self, number: int | Sequence[int]) -> Any:
+    def __getitem__(self, number: Any) -> Any:
         """Read a sample, or several as one batch."""
-        if isinstance(number, Sequence) and not isinstance(number, str):
+        if isinstance(number, (list, tuple)) and number:
             return self._transformed(self._read(number))
         if np.ndim(number):
             raise DatasetError("not a number of a sample", found=repr(number))

@@ -298,7 +298,7 @@ def test_foreign_byte_order():
 def test_wrong_numbers_of_frames(source):
     data = loading.Frames(source)
     assert data.__getitems__([]) == []
-    for number in (1.5, "a", True, np.arange(2), ["a"]):
+    for number in (1.5, "a", True, [], np.arange(2), ["a"]):
         with pytest.raises(DatasetError, match="number"):
             data[number]
 
