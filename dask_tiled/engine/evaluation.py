@@ -168,6 +168,13 @@ class VectorSink(FrameSink):
         """Return whether frames are folded where they lie, in any order and number."""
         return not self._adds_lines and super().can_share(ranges)
 
+    def can_cut(self, pixels: int) -> bool:
+        """Return whether results are the same if frames are cut after each ``pixels`` pixels."""
+        if self._is_by_pixel or all(bound.vectors.fetches for bound in self.programs):
+            return True
+        columns, vector = self._bound.row
+        return not pixels % (columns if columns < math.prod(self._chunk.sig_shape) else vector)
+
     def _kernel_of(self, stored: Stored) -> Kernel | None:
         match stored:
             case Stored.NATIVE:
@@ -416,20 +423,20 @@ class ProductSink(FrameSink):
             weights = np.stack([weights.real, weights.imag], axis=1).reshape(-1, weights.shape[1])
         self.chunk = chunk
         self.weights = np.require(weights, _short(weights, chunk.dtype, job.dtype), ["C", "W"])
-        sums = np.int64 if self._kind in "iu" else np.float64
-        self.sums = np.zeros((math.prod(chunk.nav_shape), len(weights)), sums)
+        frames = math.prod(chunk.nav_shape)
+        self.sums = np.repeat(_first_sums(self.weights, chunk.dtype)[None], frames, axis=0)
         super().__init__(_kernel(self.sums, self.weights), chunk)
 
     @property
     def alike(self) -> Hashable:
-        """Key: sinks with equal keys share a pass; None for one mask: it is summed differently."""
-        return None if len(self.weights) == 1 else ("dots_frames", self.weights.dtype)
+        """Key: sinks with equal keys share a pass."""
+        return "dots_frames", self.weights.dtype
 
     @classmethod
     def joined(cls, sinks: Sequence[ProductSink]) -> FrameSink:
         """Merge sinks: one fold with the weights of all, and columns of its sums for each."""
         weights = np.concatenate([one.weights for one in sinks])
-        sums = np.zeros((len(sinks[0].sums), len(weights)), sinks[0].sums.dtype)
+        sums = np.concatenate([one.sums for one in sinks], axis=1)
         ends = np.cumsum([len(one.weights) for one in sinks])
         for one, columns in zip(sinks, np.split(sums, ends[:-1], axis=1), strict=True):
             one.sums = columns
@@ -437,8 +444,11 @@ class ProductSink(FrameSink):
 
     def result(self) -> Array:
         """Return the sums: axes of the chunk, signal axes of length 1, then axes of the weights."""
-        wanted = {"c": np.complex128, "u": np.uint64}.get(self._kind, self.sums.dtype)
-        return self.sums.view(wanted).reshape(self._shape)
+        wanted = np.dtype(
+            {"i": np.int64, "u": np.uint64, "c": np.complex128}.get(self._kind, float)
+        )
+        sums = self.sums if wanted.kind in "iu" else self.sums.astype(np.float64, copy=False)
+        return sums.view(wanted).reshape(self._shape)
 
 
 def _kernel(sums: Array, weights: Array) -> Kernel:
@@ -447,16 +457,31 @@ def _kernel(sums: Array, weights: Array) -> Kernel:
 
 
 def _short(weights: Array, pixel: np.dtype, dtype: np.dtype) -> np.dtype:
-    """Choose the dtype of weights: of few bytes where these are enough."""
-    from dask_tiled.kernels.folds import BLOCK
+    """Choose the dtype of weights: whole numbers of 2 bytes where they are, which are exact."""
+    from dask_tiled.kernels.products import MOST_IN_PAIRS
 
-    if dtype.kind not in "iu":
+    is_float = dtype.kind not in "iu"
+    if pixel.kind in "biu" and pixel.itemsize <= 2:
+        largest = np.abs(weights).max(initial=0)
+        if largest <= MOST_IN_PAIRS and (not is_float or (weights == np.rint(weights)).all()):
+            return np.dtype(np.int16)
+    if is_float:
         return np.dtype(f"f{max(4, dtype.itemsize // (2 if dtype.kind == 'c' else 1))}")
-    if pixel.kind not in "iu" or pixel.itemsize > 4 or not weights.size:
-        return np.dtype(np.int64)
-    largest = max(abs(int(weights.min())), abs(int(weights.max())))
-    few = largest * (1 << 8 * pixel.itemsize) * BLOCK <= np.iinfo(np.int32).max
-    return np.dtype(np.int16 if few else np.int32 if largest < 1 << 31 else np.int64)
+    few = pixel.kind in "iu" and pixel.itemsize <= 4 and weights.size
+    fits = (
+        few and np.iinfo(np.int32).min < weights.min() and weights.max() <= np.iinfo(np.int32).max
+    )
+    return np.dtype(np.int32 if fits else np.int64)
+
+
+def _first_sums(weights: Array, pixel: np.dtype) -> Array:
+    """Return the sums of each mask before any frame: what the kernel subtracts from all pixels."""
+    from dask_tiled.kernels.products import SHIFT
+
+    if weights.dtype.kind == "f":
+        return np.zeros(len(weights))
+    shift = SHIFT if weights.dtype == np.int16 and pixel == np.uint16 else 0
+    return shift * weights.sum(axis=1, dtype=np.int64)
 
 
 class ValueSink:

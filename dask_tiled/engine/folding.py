@@ -24,6 +24,7 @@ from dask_tiled.engine.limits import (
     PIXELS_DEPTH,
     PIXELS_TILE_BYTES,
     READ_DEPTH,
+    SHARED_PIXELS,
     TILE_BYTES,
 )
 from dask_tiled.errors import DatasetError, Guard
@@ -117,12 +118,13 @@ class FrameSink:
     @property
     def at_once(self) -> int:
         """Frames to read at once: those that share results or weights while these are cached."""
-        if not self._is_product:
+        if not self.is_product:
             return PIXELS_DEPTH if self._is_by_pixel else 1
         return READ_DEPTH if len(self._kernel.weights) > MOST_REVERSED else PIXELS_DEPTH
 
     @property
-    def _is_product(self) -> bool:
+    def is_product(self) -> bool:
+        """Whether results are weighted sums."""
         return self._kernel.name.startswith("dot")
 
     @property
@@ -137,6 +139,12 @@ class FrameSink:
             self._in_place(x.units) is not None and are_aligned(Window(x, nowhere, 0), self._pixel)
             for x in ranges
         )
+
+    def can_cut(self, pixels: int) -> bool:
+        """Return whether results are the same if frames are cut after each ``pixels`` pixels."""
+        from dask_tiled.kernels.folds import BLOCK
+
+        return not pixels % BLOCK
 
     def with_others(self, others: Sequence[FrameSink]) -> FrameSink:
         """Return a sink that feeds the same frames to this sink and to others."""
@@ -289,7 +297,7 @@ class FrameSink:
         nbytes, depth = FOLD_BYTES, 1
         if self._is_by_pixel:
             nbytes, depth = PIXELS_BYTES, PIXELS_DEPTH
-        elif self._is_product:
+        elif self.is_product:
             nbytes, depth = DOT_BYTES, DOT_DEPTH
         depth = min(depth, len(rows))
         limit = max(1, nbytes // depth)
@@ -332,17 +340,18 @@ class FrameSink:
 
 
 class SeveralSinks(FrameSink):
-    """Feeds some frames at a time to several sinks, one after the other, while they are cached."""
+    """Feeds several sinks, one after the other, with parts of some frames while they are cached."""
 
     def __init__(self, sinks: Sequence[FrameSink], chunk: Chunk) -> None:
         from dask_tiled.kernels.fold_layout import COLUMNS
 
-        frames, table = (
-            np.arange(math.prod(chunk.nav_shape)),
-            np.empty((len(sinks), COLUMNS), np.int64),
-        )
-        super().__init__(Kernel("fold_each", frames, table, np.empty((0, 0), np.float32)), chunk)
-        self._sinks = sinks
+        frame = math.prod(chunk.sig_shape)
+        self._part = SHARED_PIXELS if all(sink.can_cut(SHARED_PIXELS) for sink in sinks) else frame
+        frames, part = np.arange(math.prod(chunk.nav_shape)), np.array([[self._part]])
+        table = np.empty((len(sinks), COLUMNS), np.int64)
+        super().__init__(Kernel("fold_each", frames, table, part), chunk)
+        # A product prefetches the next frames meanwhile.
+        self._sinks = sorted(sinks, key=lambda sink: not sink.is_product)
         self.any_order = all(sink.any_order for sink in sinks)
 
     def take_window(self, window: Window) -> None:
@@ -358,7 +367,7 @@ class SeveralSinks(FrameSink):
         return self._kernel
 
     def _depth(self, offsets: Index, nbytes: int) -> int:  # noqa: ARG002
-        return max(1, CACHED_BYTES // nbytes)
+        return max(1, CACHED_BYTES // min(nbytes, self._part * self._pixel.itemsize))
 
 
 def together(sinks: Sequence[FrameSink], ranges: Sequence[ReadRanges]) -> Sequence[FrameSink]:

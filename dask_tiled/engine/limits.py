@@ -14,8 +14,9 @@ READ_DEPTH = 6
 """Frames read at a time for products with weights that exceed the cache of a core."""
 PIXELS_TILE_BYTES = 32 << 20
 """Maximum number of bytes of a tile of several large frames, for results by pixel."""
-CACHED_BYTES = 512 << 10
-"""Bytes of the frames that several sinks fold in turn: they stay in the cache of a core."""
+CACHED_BYTES, SHARED_PIXELS = 512 << 10, 4096
+"""Bytes of the parts of frames that several sinks fold in turn, which stay in the cache of a core,
+and pixels of a part: longer than a page, so that memory is read in long runs."""
 GROUPED_BYTES = 128 << 20
 """Bytes of a window in which the frames of one result are grouped."""
 MOST_REVERSED = 4

@@ -183,8 +183,8 @@ class Vectors:
         """Pixels per result."""
         self.totals: Totals | None = None
         """Results of a program that only accumulates the pixels of a tile."""
-        self.adds_frames = False
-        """Whether the only step takes several frames."""
+        self.adds_frames = self.fetches = False
+        """Whether the only step takes several frames, or prefetches integers, in any number."""
         self.collect: Collect | None = None
         """Returns the accumulated result; None if there is an output."""
         self.output: Room | None = None
@@ -291,7 +291,8 @@ class Vectors:
             else:
                 self._values[step.to] = self.step(step, self._target(step.to))
         self.adds_frames &= len(self._rows) == 1
-        if [row[self.layout.DATA] for row in self._rows] == [self.layout.FETCHES]:
+        self.fetches = [row[self.layout.DATA] for row in self._rows] == [self.layout.FETCHES]
+        if self.fetches:
             self._header[0, self.layout.VECTOR] = max(self.vector, self._columns)  # no registers
         of_frames = {self.layout.FETCHES, self.layout.FRAMES}
         if self._columns < LEAST_ROW and {row[self.layout.DATA] for row in self._rows} - of_frames:
@@ -593,6 +594,12 @@ class BoundVectors:
         """Order of traversal: row lengths, and pixels per piece and per group."""
         columns, per_frame, _, piece = self.header[0, :4]
         return int(columns), int(per_frame), int(piece), self.vectors.group
+
+    @property
+    def row(self) -> tuple[int, int]:
+        """Pixels of a row, and most pixels of a vector."""
+        columns, _, vector = self.header[0, :3]
+        return int(columns), int(vector)
 
     def shorten(self, pixels: int) -> None:
         """Limit the pixels of a vector to the registers of other sinks."""

@@ -11,24 +11,20 @@ frame. Products have a twin for pixels in reversed byte order.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
-from numba.extending import intrinsic
 
-from dask_tiled.kernels.products import FRAMES, MASKS, multiply, product_type
-from dask_tiled.kernels.words import both_orders, inlined, number, smaller, sum_nibbles, view
+from dask_tiled.kernels.products import FRAMES, FRAMES_OF_ONE, MASKS, multiply
+from dask_tiled.kernels.words import both_orders, smaller, sum_nibbles
 
-BLOCK, DEPTH = 1024, 32
-"""Pixels and frames of a block of a weighted sum: four masks of it stay in the L1 cache."""
+BLOCK, LONG_BLOCK = 1024, 4096
+"""Pixels of a block of a weighted sum: four masks of it stay in the L1 cache. Blocks are longer if
+weights have 2 bytes."""
 MOST_PRODUCT_FRAMES = 96
 """Frames for which several masks of a block stay in the L2 cache."""
 FEW_BYTES = 1 << 19
-"""Weights up to this size stay in the L2 cache, so four whole frames are processed at a time."""
-
-
-@inlined
-def _run(data, offset, low, high, pixels):
-    """View pixels from ``low`` up to ``high`` of a frame."""
-    return view(data, offset + low * pixels.itemsize, high - low, pixels)
+"""Weights up to this size stay in the L2 cache, so few whole frames are processed at a time."""
 
 
 def sum_packed_frames(data, offsets, width, rows, first, pixels, results, weights):
@@ -46,85 +42,38 @@ def sum_packed_frames(data, offsets, width, rows, first, pixels, results, weight
         results[rows[i], 0] += total
 
 
-@intrinsic
-def _factor(typingctx, value, weight):
-    """Convert a number to the dtype of products."""
-    kind = product_type(weight)
-
-    def codegen(context, builder, signature, values):
-        return context.cast(builder, values[0], value, kind)
-
-    return kind(value, weight), codegen
-
-
-@inlined
-def _dot_4_by_1(p, q, r, s, a, reverse):
-    """Return the dot products of four frames and one mask: memory serves several streams faster."""
-    like = a.dtype.type(0)
-    zero = _factor(like, like)
-    ps, qs, rs, ss = zero, zero, zero, zero
-    for j in range(p.size):
-        weight = _factor(a[j], like)
-        ps = _factor(ps + _factor(number(p[j], reverse), like) * weight, like)
-        qs = _factor(qs + _factor(number(q[j], reverse), like) * weight, like)
-        rs = _factor(rs + _factor(number(r[j], reverse), like) * weight, like)
-        ss = _factor(ss + _factor(number(s[j], reverse), like) * weight, like)
-    return ps, qs, rs, ss
-
-
-def _dot_frames(reverse):
-    """Make the sum of the dot products of each frame with one row of weights.
+def _dots(at_once, few, reverse):
+    """Make the sums of the dot products of each frame with the rows of weights.
 
     Within a block, sums have the dtype of products. If frames are left over, the last one is
     repeated, which costs less than a kernel for the remainder, and sums do not depend on the frames
-    that are processed together.
+    and masks that are processed together. Masks of a block are used for many frames, and a part of
+    the next frames is prefetched with each of them.
     """
 
     def fold(data, offsets, width, rows, first, pixels, results, weights):
-        depth = DEPTH if weights.size * weights.itemsize > FEW_BYTES else 4
-        for top in range(0, offsets.size, depth):
-            stop = smaller(top + depth, offsets.size)
-            for start in range(0, width, BLOCK):
-                end = smaller(start + BLOCK, width)
-                mask = weights[0, first + start : first + end]
-                for i in range(top, stop, 4):
-                    p = _run(data, offsets[i], start, end, pixels)
-                    q = _run(data, offsets[smaller(i + 1, stop - 1)], start, end, pixels)
-                    r = _run(data, offsets[smaller(i + 2, stop - 1)], start, end, pixels)
-                    s = _run(data, offsets[smaller(i + 3, stop - 1)], start, end, pixels)
-                    sums = _dot_4_by_1(p, q, r, s, mask, reverse)
-                    for n in range(smaller(4, stop - i)):
-                        results[rows[i + n], 0] += sums[n]
-
-    return fold
-
-
-def _dots_frames(reverse):
-    """Make the sums of the dot products of each frame with several rows of weights.
-
-    Sums and remainders are as with one row. Masks of a block are used for many frames, and a part
-    of the next frames is prefetched with each of them.
-    """
-
-    def fold(data, offsets, width, rows, first, pixels, results, weights):
-        frames, masks, size = offsets.size, weights.shape[0], pixels.itemsize
-        depth = MOST_PRODUCT_FRAMES if weights.size * weights.itemsize > FEW_BYTES else FRAMES
-        sums = np.empty(FRAMES * MASKS, results.dtype)
+        frames, masks, bytes_of = offsets.size, weights.shape[0], pixels.itemsize
+        depth = MOST_PRODUCT_FRAMES if weights.size * weights.itemsize > FEW_BYTES else at_once
+        block = LONG_BLOCK if weights.itemsize == 2 else BLOCK
+        goes_on = first + width < weights.shape[1]  # the next pixels of all frames come next
+        sums = np.empty(at_once * few, results.dtype)
         for top in range(0, frames, depth):
             stop = smaller(top + depth, frames)
-            for start in range(0, width, BLOCK):
-                end = smaller(start + BLOCK, width)
-                for i in range(top, stop, FRAMES):
-                    k, at = (i + FRAMES, start) if i + FRAMES < stop else (top, end)
-                    if at == width:
+            for start in range(0, width, block):
+                end = smaller(start + block, width)
+                for i in range(top, stop, at_once):
+                    k, at = (i + at_once, start) if i + at_once < stop else (top, end)
+                    if goes_on:
+                        k, at = i, start + width
+                    elif at == width:
                         k, at = stop, 0
-                    for m in range(0, masks, MASKS):
+                    for m in range(0, masks, few):
                         # Frames to prefetch: two with each few masks
-                        sooner = k + FRAMES * m // masks
-                        later = k + FRAMES * (2 * m + MASKS) // (2 * masks)
+                        sooner = k + at_once * m // masks
+                        later = k + at_once * (2 * m + few) // (2 * masks)
                         ahead = (
-                            offsets[smaller(sooner, frames - 1)] + at * size,
-                            offsets[smaller(later, frames - 1)] + at * size,
+                            offsets[smaller(sooner, frames - 1)] + at * bytes_of,
+                            offsets[smaller(later, frames - 1)] + at * bytes_of,
                         )
                         multiply(
                             sums,
@@ -132,7 +81,7 @@ def _dots_frames(reverse):
                             offsets,
                             i,
                             stop,
-                            start * size,
+                            start * bytes_of,
                             weights,
                             m,
                             first + start,
@@ -140,13 +89,15 @@ def _dots_frames(reverse):
                             ahead,
                             pixels,
                             reverse,
+                            at_once,
+                            few,
                         )
-                        for n in range(smaller(FRAMES, stop - i)):
-                            for j in range(smaller(MASKS, masks - m)):
-                                results[rows[i + n], m + j] += sums[n * MASKS + j]
+                        for n in range(smaller(at_once, stop - i)):
+                            for j in range(smaller(few, masks - m)):
+                                results[rows[i + n], m + j] += sums[n * few + j]
 
     return fold
 
 
-dot_frames, dot_reversed_frames = both_orders(_dot_frames)
-dots_frames, dots_reversed_frames = both_orders(_dots_frames)
+dot_frames, dot_reversed_frames = both_orders(partial(_dots, FRAMES_OF_ONE, 1))
+dots_frames, dots_reversed_frames = both_orders(partial(_dots, FRAMES, MASKS))

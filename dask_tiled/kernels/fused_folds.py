@@ -184,18 +184,23 @@ def fold_in_place(fold, request, src, offsets, rows, starts, firsts, width, dept
 
 
 def fold_each(data, offsets, width, rows, first, pixels, results, weights):
-    """Call several folds: a fold, see :mod:`dask_tiled.kernels.folds`.
+    """Call several folds on some pixels of all frames, then on the next ones.
 
-    ``rows`` are numbers of frames. A row of ``results`` is a call of a fold; see
-    ``dask_tiled.kernels.fold_layout``.
+    It is a fold, see :mod:`dask_tiled.kernels.folds`. ``rows`` are numbers of frames. A row of
+    ``results`` is a call of a fold; see ``dask_tiled.kernels.fold_layout``. ``weights`` has one
+    element, the number of pixels.
     """
-    own = np.empty_like(rows)
-    for k in range(results.shape[0]):
-        call = results[k]
-        for i in range(rows.size):
-            places = matrix_at(call[layout.ROWS], 1, 8 * rows[i] + 8, 1)
-            own[i] = little64(places, 8 * rows[i])
-        call_fold(call, data, offsets, width, own, first)
+    own, places = np.empty_like(rows), np.empty_like(offsets)
+    part, size = weights[0, 0], results[0, layout.PIXEL_BYTES]
+    for start in range(0, width, part):
+        for i in range(offsets.size):
+            places[i] = offsets[i] + start * size
+        for k in range(results.shape[0]):
+            call = results[k]
+            for i in range(rows.size):
+                numbers = matrix_at(call[layout.ROWS], 1, 8 * rows[i] + 8, 1)
+                own[i] = little64(numbers, 8 * rows[i])
+            call_fold(call, data, places, smaller(part, width - start), own, first + start)
 
 
 def add_packed(request, src, offsets, rows, starts, step, firsts, count, nbytes, results):

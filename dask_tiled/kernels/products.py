@@ -3,32 +3,44 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from dask_tiled.kernels.jit import CONFIG
 from dask_tiled.kernels.words import prefetch
 
 FRAMES, MASKS, SIMD_BYTES = 2, 4, 32
-"""Frames and masks multiplied at once, and bytes of a vector."""
+"""Frames multiplied by several masks at once, most masks, and bytes of a vector."""
+PAIRS_OF: str | None = None
+"""Function of LLVM that adds pairs of products of 2 bytes; None if there is no instruction."""
 with suppress(RuntimeError):  # the processor is unknown
-    if binding.get_host_cpu_features().get("avx512f"):  # 32 registers of 64 bytes
+    known = {} if CONFIG.CPU_NAME else binding.get_host_cpu_features()
+    if known.get("avx2"):
+        PAIRS_OF = "x86.avx2.pmadd.wd"
+    if known.get("avx512f"):  # 32 registers of 64 bytes
         FRAMES, SIMD_BYTES = 6, 64
+        PAIRS_OF = "x86.avx512.pmaddw.d.512" if known.get("avx512bw") else None
+FRAMES_OF_ONE = 6
+"""Frames multiplied by one mask at once."""
+PAIRS_PIXELS = SIMD_BYTES // 4 * 128
+"""Maximum number of pixels that are summed in 4 bytes, 128 in each lane of a vector."""
+MOST_IN_PAIRS = 511
+"""Greatest weight of 2 bytes: 128 products of it and 2 bytes fit into 4 bytes."""
+SHIFT = 1 << 15
+"""Subtracted from unsigned pixels of 2 bytes if weights have 2 bytes: both are signed then."""
 LANE = ir.IntType(32)
+OUTER = 2
+"""Locality of prefetches: into the L2 cache, as the L1 cache holds the masks of a block."""
 
 
 def product_type(weight: Any) -> Any:
-    """Return the type of products: that of float weights, else a wider one.
-
-    It is int32 for weights of 2 bytes, and int64 for other integer weights. Otherwise numba would
-    promote to float64.
-    """
-    if isinstance(weight, types.Integer):
-        return types.int32 if weight == types.int16 else types.int64
-    return weight
+    """Return the type of sums of some products: that of float weights, else int64."""
+    return types.int64 if isinstance(weight, types.Integer) else weight
 
 
 def _vector(builder, row, j, lanes):
@@ -77,6 +89,41 @@ def _plus_product(builder, total, a, b):
     return _call(builder, "fmuladd", a, b, total)
 
 
+def _plus_pairs(builder, total, a, b):
+    """Add products of 2 bytes to sums of 4 bytes, two to each if there are several."""
+    lanes = total.type.count
+    if PAIRS_OF is not None and lanes == SIMD_BYTES // 4:
+        called = ir.FunctionType(total.type, [a.type, b.type])
+        called = cgutils.get_or_insert_function(builder.module, called, f"llvm.{PAIRS_OF}")
+        return builder.add(total, builder.call(called, [a, b]))
+    for first in range(0, a.type.count, lanes):
+        half = ir.Constant(ir.VectorType(LANE, lanes), [*range(first, first + lanes)])
+        halves = (builder.shuffle_vector(x, x, half) for x in (a, b))
+        total = builder.add(total, builder.mul(*(builder.sext(x, total.type) for x in halves)))
+    return total
+
+
+def _paired(builder, vector, _, number):
+    """Convert pixels of 1 or 2 bytes to signed numbers of 2 bytes, less ``SHIFT`` if need be."""
+    words = ir.VectorType(ir.IntType(16), vector.type.count)
+    if number.bitwidth < 16:
+        return (builder.sext if number.signed else builder.zext)(vector, words)
+    if number.signed:
+        return vector
+    return builder.xor(vector, ir.Constant(words, [SHIFT] * words.count))
+
+
+def _widened(builder, vector):
+    """Return sums of 8 bytes of the two halves of a vector, or of its only element."""
+    lanes = max(1, vector.type.count // 2)
+    halves = []
+    for first in range(0, vector.type.count, lanes):
+        half = ir.Constant(ir.VectorType(LANE, lanes), [*range(first, first + lanes)])
+        half = builder.shuffle_vector(vector, vector, half)
+        halves.append(builder.sext(half, ir.VectorType(ir.IntType(64), lanes)))
+    return reduce(builder.add, halves)
+
+
 def _lane_sums(builder, vectors):
     """Return the sums of the lanes of each vector: halves are added, of two vectors at a time."""
     size = lanes = vectors[0].type.count
@@ -97,6 +144,71 @@ def _lane_sums(builder, vectors):
     return sums[:count]
 
 
+class _Products(NamedTuple):
+    """Products of frames and masks; all is code in LLVM's language."""
+
+    builder: Any
+    frames: list[Any]
+    """Addresses of the first pixels."""
+    rows: list[Any]
+    """Addresses of the first weights."""
+    lines: list[Any]
+    """Addresses of what is prefetched."""
+    pixel: Any
+    weight: Any
+    reverse: bool
+
+    def widest(self) -> int:
+        """Return the pixels of the widest vector."""
+        if self.weight == types.int16:
+            return SIMD_BYTES // 2
+        return SIMD_BYTES * 8 // max(self.pixel.bitwidth, product_type(self.weight).bitwidth)
+
+    def accumulate(self, begins: list[Any], bounds: tuple[Any, Any], lanes: int) -> list[Any]:
+        """Add products of the pixels in some bounds, a vector at a time; return the sums."""
+        builder, in_pairs = self.builder, self.weight == types.int16
+        places = [cgutils.alloca_once_value(builder, begin) for begin in begins]
+        (low, high), kind = bounds, begins[0].type
+        with cgutils.for_range_slice(builder, low, high, low.type(lanes), inc=True) as (j, _):
+            for line in self.lines if lanes == self.widest() else ():
+                place = builder.bitcast(builder.gep(line, [j]), ir.IntType(8).as_pointer())
+                prefetch(builder, place, locality=OUTER)
+            values = [_vector(builder, frame, j, lanes) for frame in self.frames]
+            if self.reverse:
+                values = [_call(builder, "bswap", value) for value in values]
+            convert, plus = (_paired, _plus_pairs) if in_pairs else (_converted, _plus_product)
+            values = [convert(builder, value, kind, self.pixel) for value in values]
+            for k, row in enumerate(self.rows):
+                factors = _vector(builder, row, j, lanes)
+                if not in_pairs:
+                    factors = _converted(builder, factors, kind, self.weight)
+                for value, sum_at in zip(values, places[k :: len(self.rows)], strict=True):
+                    builder.store(plus(builder, builder.load(sum_at), value, factors), sum_at)
+        return [builder.load(place) for place in places]
+
+    def added(self, totals: list[Any], bounds: tuple[Any, Any], lanes: int) -> list[Any]:
+        """Return totals, and further products added in their type."""
+        zeros = ir.Constant(ir.VectorType(totals[0].type, lanes), [0] * lanes)
+        begins = [self.builder.insert_element(zeros, total, LANE(0)) for total in totals]
+        return _lane_sums(self.builder, self.accumulate(begins, bounds, lanes))
+
+    def added_in_parts(self, totals: list[Any], bounds: tuple[Any, Any], lanes: int) -> list[Any]:
+        """Return totals, and sums of further products in 4 bytes, of the pixels that fit."""
+        builder, kind = self.builder, ir.VectorType(LANE, max(1, lanes // 2))
+        zeros = ir.Constant(kind, [0] * kind.count)
+        sums = [cgutils.alloca_once_value(builder, _widened(builder, zeros)) for _ in totals]
+        (low, high), step = bounds, bounds[0].type(PAIRS_PIXELS)
+        with cgutils.for_range_slice(builder, low, high, step, inc=True) as (first, _):
+            last = builder.add(first, step)
+            last = builder.select(builder.icmp_signed("<", last, high), last, high)
+            vectors = self.accumulate([zeros] * len(totals), (first, last), lanes)
+            for place, vector in zip(sums, vectors, strict=True):
+                more = _widened(builder, vector)
+                builder.store(builder.add(builder.load(place), more), place)
+        parts = _lane_sums(builder, [builder.load(place) for place in sums])
+        return [builder.add(*both) for both in zip(totals, parts, strict=True)]
+
+
 @intrinsic(prefer_literal=True)
 def multiply(
     typingctx,
@@ -113,12 +225,17 @@ def multiply(
     ahead,
     pixels,
     reverse,
+    at_once,
+    few,
 ):
-    """Set ``sums`` to the dot products of ``FRAMES`` frames and ``MASKS`` masks.
+    """Set ``sums`` to the dot products of ``at_once`` frames and a ``few`` masks, both constants.
 
     They are frames ``start`` and following and masks ``m`` and following, the last of which are
     repeated; ``count`` pixels from byte ``at`` of a frame and from weight ``first`` of a mask on.
     As many bytes from each of the offsets ``ahead`` are prefetched meanwhile.
+
+    With weights of 2 bytes, at most ``MOST_IN_PAIRS``, pixels have 1 or 2 bytes, and ``SHIFT`` is
+    subtracted from unsigned ones of 2.
     """
     pixel, weight, kind = pixels.dtype, weights.dtype, product_type(weights.dtype)
 
@@ -127,7 +244,7 @@ def multiply(
             context.make_array(signature.args[k])(context, builder, args[k]) for k in (0, 1, 2, 6)
         )
         start, stop, at, m, first, count = (args[k] for k in (3, 4, 5, 7, 8, 9))
-        number, byte = start.type, ir.IntType(8)
+        number = start.type
 
         def place(array, index, element):
             return builder.bitcast(builder.gep(array.data, [index]), element.as_pointer())
@@ -140,34 +257,20 @@ def multiply(
         masks, columns = cgutils.unpack_tuple(builder, weights.shape, 2)
         frames = [
             builder.load(builder.gep(offsets.data, [limited(start, k, stop)]))
-            for k in range(FRAMES)
+            for k in range(at_once.literal_value)
         ]
         frames = [place(data, builder.add(frame, at), have) for frame in frames]
-        rows = [builder.mul(limited(m, k, masks), columns) for k in range(MASKS)]
+        rows = [builder.mul(limited(m, k, masks), columns) for k in range(few.literal_value)]
         rows = [place(weights, builder.add(row, first), factor) for row in rows]
         lines = [place(data, line, have) for line in cgutils.unpack_tuple(builder, args[10])]
 
-        done, totals = number(0), [ir.Constant(product, 0)] * (FRAMES * MASKS)
-        widest = SIMD_BYTES * 8 // max(pixel.bitwidth, kind.bitwidth)
+        products = _Products(builder, frames, rows, lines, pixel, weight, reverse.literal_value)
+        add = products.added_in_parts if weight == types.int16 else products.added
+        widest, done = products.widest(), number(0)
+        totals = [ir.Constant(product, 0)] * (len(frames) * len(rows))
         for lanes in (widest, 4, 1) if widest > 8 else (widest, 1):
-            these = ir.VectorType(product, lanes)
-            zeros = ir.Constant(these, [0] * lanes)
-            begins = [builder.insert_element(zeros, total, LANE(0)) for total in totals]
-            places = [cgutils.alloca_once_value(builder, begin) for begin in begins]
             end = builder.and_(count, number(-lanes))
-            with cgutils.for_range_slice(builder, done, end, number(lanes), inc=True) as (j, _):
-                for line in lines if lanes == widest else ():
-                    prefetch(builder, builder.bitcast(builder.gep(line, [j]), byte.as_pointer()))
-                values = [_vector(builder, frame, j, lanes) for frame in frames]
-                if reverse.literal_value:
-                    values = [_call(builder, "bswap", value) for value in values]
-                values = [_converted(builder, value, these, pixel) for value in values]
-                for k, row in enumerate(rows):
-                    factors = _converted(builder, _vector(builder, row, j, lanes), these, weight)
-                    for value, sum_at in zip(values, places[k::MASKS], strict=True):
-                        added = _plus_product(builder, builder.load(sum_at), value, factors)
-                        builder.store(added, sum_at)
-            done, totals = end, _lane_sums(builder, [builder.load(place) for place in places])
+            totals, done = add(totals, (done, end), lanes), end
         for k, total in enumerate(totals):
             added = context.cast(builder, total, kind, signature.args[0].dtype)
             builder.store(added, builder.gep(sums.data, [number(k)]))
@@ -188,4 +291,6 @@ def multiply(
         ahead,
         pixels,
         reverse,
+        at_once,
+        few,
     ), codegen

@@ -241,12 +241,12 @@ def both_orders(make: Callable[..., Any]) -> tuple[Any, Any]:
     return make(reverse=False), make(reverse=True)
 
 
-def prefetch(builder, place):
-    """Emit a prefetch of the cache line at a pointer."""
+def prefetch(builder, place, locality=3):
+    """Emit a prefetch of the cache line at a pointer; the least locality is 0."""
     byte, flag = ir.IntType(8).as_pointer(), ir.IntType(32)
     kind = ir.FunctionType(ir.VoidType(), (byte, flag, flag, flag))
     prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-    builder.call(prefetch, [place, flag(0), flag(3), flag(1)])  # read, high locality, data cache
+    builder.call(prefetch, [place, flag(0), flag(locality), flag(1)])  # read, data cache
 
 
 def _fetch(builder, data, start, nbytes):

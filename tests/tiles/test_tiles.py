@@ -74,6 +74,26 @@ def test_large_masks_leave_frames_whole(path, frames):
     assert found.name == tiles.apply_masks(arr, masks.copy()).name
 
 
+@pytest.mark.parametrize("dtype", ["?", "u1", "i1", "<u2", ">u2", "<i2"])
+@pytest.mark.parametrize("n", [1, 5])
+def test_sums_under_masks_of_whole_numbers_are_exact(tmp_path, dtype, n):
+    """Whatever the pixels: float32 could not hold all parts of these sums."""
+    rng, sig = np.random.default_rng(n), (67, 129)  # 8,643 pixels: no multiple of any vector
+    least, most = (0, 1) if dtype == "?" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    pixels = rng.integers(least, most, (7, *sig), endpoint=True).astype(dtype)
+    pixels[0], pixels[1] = least, most
+    masks = rng.integers(-511, 511, (n, *sig), endpoint=True)
+    masks[0] = 511
+    path = write_raw(tmp_path / "scan.raw", pixels)
+    arr = dask_tiled.open_dataset(path, "raw", dtype=dtype, sig_shape=sig)
+    exact = np.einsum("fyx,nyx->fn", pixels.astype("i8"), masks)
+    single = tiles.apply_masks(arr, masks.astype("f4"))
+    together = dask.compute(single, tiles.apply_masks(arr, masks), arr.sum((1, 2)), arr.max(0))
+    expected = exact.astype("f4"), exact.astype("f8"), pixels.sum((1, 2)), pixels.max(0)
+    for result, wanted in zip((single, *together), (expected[0], *expected), strict=True):
+        np.testing.assert_array_equal(result, wanted)
+
+
 def test_single_mask_has_an_axis_of_one(path, frames):
     found = tiles.apply_masks(opened(path), disk(4))
     assert found.shape == (*NAV, 1)
