@@ -36,10 +36,11 @@ def record(
 ) -> None:
     """Record the stream of a detector to a file, until its acquisition ends, or Ctrl-C.
 
-    URL is merlin://HOST:6342 for a Merlin. Other commands read the file meanwhile, with --follow.
+    URL is merlin://HOST:6342, dectris://HOST:31001 or tpx3://HOST:8283. Other commands read the
+    file meanwhile, with --follow; a .tpx3 file with -O cut=true.
     """
     from dask_tiled.blocks.bars import progress_bar
-    from dask_tiled.live.receiver import STOPPED
+    from dask_tiled.live.parent import STOPPED
     from dask_tiled.live.recording import record as begin
 
     with begin(url, target, timeout=timeout, **options) as recorded:

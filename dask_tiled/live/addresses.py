@@ -18,16 +18,22 @@ class Protocol(NamedTuple):
     """Port without one in the URL."""
     suffix: str
     """Suffix of the recorded file."""
+    most_memory: int
+    """Bytes that its receiver may take: buffers, and messages that wait."""
     beside: str = ""
     """Suffix of another file beside it."""
     listens: bool = False
     """Whether the detector may connect to this side."""
+    follows: bool = True
+    """Whether the format follows files that grow."""
+    is_series: bool = False
+    """Whether the format reads numbered files as one recording."""
 
 
 PROTOCOLS = {
-    "merlin": Protocol(6342, ".mib", ".hdr"),
-    "tpx3": Protocol(8283, ".tpx3", listens=True),
-    "dectris": Protocol(31001, ".h5"),
+    "merlin": Protocol(6342, ".mib", 256 << 20, ".hdr", is_series=True),
+    "tpx3": Protocol(8283, ".tpx3", 256 << 20, listens=True, follows=False),
+    "dectris": Protocol(31001, ".h5", 1 << 30),
 }
 
 

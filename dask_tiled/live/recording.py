@@ -23,16 +23,9 @@ from dask_tiled.errors import (
 )
 from dask_tiled.live.addresses import PROTOCOLS, Address
 from dask_tiled.live.outputs import DROP, SPILL, STOP, Bound
+from dask_tiled.live.parent import ENDED, FAILED, PROGRESS, READY, RecordingRequest
+from dask_tiled.live.parent import STOP as STOP_MESSAGE
 from dask_tiled.live.progress import StreamProgress
-from dask_tiled.live.receiver import (
-    ENDED,
-    FAILED,
-    MOST_BYTES,
-    PROGRESS,
-    READY,
-    RecordingRequest,
-)
-from dask_tiled.live.receiver import STOP as STOP_MESSAGE
 from dask_tiled.opened.tiled_array import TiledArray
 from dask_tiled.opening.arrays import open_dataset
 from dask_tiled.system.locks import open_locked
@@ -66,9 +59,13 @@ def record(
     Parameters
     ----------
     url : str
-        Address of the detector: ``merlin://HOST:6342`` for the data port of a Merlin.
+        Address of the detector: ``merlin://HOST:6342`` for the data port of a Merlin;
+        ``dectris://HOST:31001`` for stream V2 of DECTRIS detectors, or port 9999 for V1;
+        ``tpx3://HOST:8283`` for the raw stream of SERVAL, or ``tpx3://listen@HOST:8085`` if SERVAL
+        is to connect to an address of this machine.
     target : path-like, optional
-        The file to write: .mib for a Merlin, with the acquisition header in a .hdr file beside it.
+        The file to write: .mib, with the acquisition header in a .hdr file beside it, .h5 with the
+        compressed frames as they came, or .tpx3.
         By default the recording is kept in memory, until it is closed or garbage.
     nav_shape : tuple of int, optional
         Shape of the scan, (y, x); by default from the acquisition header.
@@ -78,7 +75,7 @@ def record(
     when_full : {"stop", "drop", "spill"}
         What happens at that bound: the recording fails and keeps what has come; the oldest frames
         are removed, and counted; or later frames go to another folder. The last two write a
-        numbered series of files.
+        numbered series of files, which only a Merlin's can be.
     spill_folder : path-like, optional
         An existing folder on disk for "spill".
     timeout : float, optional
@@ -88,7 +85,8 @@ def record(
     on_ready : callable, optional
         Called with the recording once the receiver is connected, to arm and trigger the detector.
     **options
-        Options of :func:`open_dataset` for :attr:`Recording.array`.
+        Options of :func:`open_dataset` for :attr:`Recording.array`, such as ``lines`` and
+        ``frame_time`` of a stream of events.
 
     Returns
     -------
@@ -120,14 +118,19 @@ def record(
     """
     address = Address.of(url)
     bound = _bound(max_bytes, when_full, spill_folder, in_memory=target is None)
+    if bound.when_full != STOP and not PROTOCOLS[address.protocol].is_series:
+        problem = f"a recording of {address.protocol} is one file, which can only stop"
+        raise DatasetError(problem, expected=f"when_full={STOP!r}", found=when_full)
     seconds = 0.0 if timeout is None else check_seconds("timeout", timeout)
-    _, suffix, beside, _ = PROTOCOLS[address.protocol]
+    protocol = PROTOCOLS[address.protocol]
+    suffix, beside = protocol.suffix, protocol.beside
     temporary = _memory_folder() if target is None else ""
     try:
         path = os.path.join(temporary, f"scan{suffix}") if target is None else _file(target, suffix)
         _clear(path, beside, overwrite=overwrite)
         frames = _frames(nav_shape)
-        request = RecordingRequest(str(address), path, bound, frames, seconds, temporary)
+        told = str(address), path, bound, frames, seconds, temporary
+        request = RecordingRequest(*told, protocol.most_memory)
         recording = Recording(request, {"nav_shape": nav_shape, **options})
         recording._connect()  # noqa: SLF001 - made here
     except BaseException:
@@ -174,7 +177,7 @@ class Recording:
         self.url, self._options = request.url, options
         self._file, self._bound = request.path, request.bound
         self.in_memory = bool(request.temporary)
-        self.max_memory = MOST_BYTES + (request.bound.nbytes if self.in_memory else 0)
+        self.max_memory = request.most_memory + (request.bound.nbytes if self.in_memory else 0)
         self._news = _News()
         try:
             process, self._connection = start(
@@ -225,7 +228,8 @@ class Recording:
     def array(self) -> TiledArray:
         """Array of the whole scan, with the frames that have come; :meth:`TiledArray.refresh` adds.
 
-        Frames that have not come, or are lost, are missing. The first frame is waited for.
+        Frames that have not come, or are lost, are missing. The first frame is waited for. Of a
+        stream of events, it is what has come, each time anew; such arrays cannot be refreshed.
 
         Raises
         ------
@@ -236,8 +240,10 @@ class Recording:
         if not self._has_content:
             what = "the recording has no frame"
             raise self.error or StreamError(what, path=self.url, found=self.state)
-        options = {"missing": "fill", "outside_folder": True, **self._options}
-        arr: Any = open_dataset(self.path, follow=True, **options)
+        follows = PROTOCOLS[Address.of(self.url).protocol].follows
+        how: dict[str, Any] = {"follow": True} if follows else {"cut": True}
+        options = how | {"missing": "fill", "outside_folder": True} | self._options
+        arr: Any = open_dataset(self.path, **options)
         return arr
 
     @property

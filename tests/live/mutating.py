@@ -10,15 +10,23 @@ import time
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
+from played_series import stream_v1, write_played_series
+
 from dask_tiled.errors import StreamError
+from dask_tiled.live.byte_sockets import BUFFER_BYTES, StreamBuffer
+from dask_tiled.live.dectris import DectrisReceiver
 from dask_tiled.live.merlin import MerlinReceiver
 from dask_tiled.live.outputs import Bound
-from dask_tiled.live.receiver import BUFFER_BYTES, StreamBuffer
-from dask_tiled.testing import counting_frames, write_mib
-from dask_tiled.testing.playing import merlin_messages
+from dask_tiled.live.timepix3 import Timepix3Receiver
+from dask_tiled.testing import counting_frames, write_mib, write_tpx3
+from dask_tiled.testing.playing import dectris_messages, merlin_messages, timepix3_messages
 
 KINDS = "replace", "insert", "remove", "repeat", "cut"
-TOKENS = b"MPX,", b"HDR,", b"MQ1,", b"0000000001,", b"9999999999,", b",", b"\0", b"-1", b"\xff" * 8
+TOKENS = (
+    *(b"MPX,", b"HDR,", b"MQ1,", b"0000000001,", b"9999999999,", b",", b"\0", b"-1", b"\xff" * 8),
+    *(b"TPX3", b"\xd9\xdc\xb4", b"\x9b", b"{", b'"series": 2'),
+)
 MOST_MEMORY = 4 * BUFFER_BYTES
 
 
@@ -40,9 +48,8 @@ def mutated(stream, edits):
     return bytes(data)
 
 
-def receive(make, stream, folder, pieces=64):
-    """Pass a stream to a receiver in pieces; return it, and its error or None."""
-    receiver, error = make(folder), None
+def receive(receiver, stream, pieces=64):
+    """Pass a stream to a receiver in pieces; return its error, or None."""
     buffer, at = StreamBuffer("merlin://test:1"), 0
     size = max(1, len(stream) // pieces)
     try:
@@ -53,20 +60,74 @@ def receive(make, stream, folder, pieces=64):
             room[: len(part)] = part
             at += len(part)
             buffer.pass_on(len(part), receiver)
-    except StreamError as failed:
-        error = failed
-    receiver.close()
-    return receiver, error
+    except StreamError as error:
+        return error
+    finally:
+        receiver.close()
+
+
+def receive_messages(receiver, messages, _=0):
+    """Pass messages of parts to a receiver; return its error, or None."""
+    try:
+        for parts in messages:
+            if not receiver.take(parts):
+                break
+    except StreamError as error:
+        return error
+    finally:
+        receiver.close()
+
+
+def mutated_messages(messages, edits):
+    """Return messages with edits of one part each."""
+    messages = [list(parts) for parts in messages]
+    for kind, place, length, token in edits:
+        number = min(int(place * len(messages)), len(messages) - 1)
+        part = length % len(messages[number])
+        edit = kind, (place * 97) % 1, length, token
+        messages[number][part] = mutated(messages[number][part], [edit])
+    return messages
 
 
 def merlin_stream(folder):
-    """Return a stream of a Merlin, and the function that makes its receiver."""
+    """Return a stream of a Merlin."""
     path = write_mib(Path(folder) / "played.mib", counting_frames((3, 4, 16, 16), "uint16"))
-    stream = b"".join(merlin_messages(path))
-    return stream, lambda folder: MerlinReceiver("merlin://test:1", f"{folder}/a.mib", Bound())
+    return b"".join(merlin_messages(path))
 
 
-STREAMS = {"merlin": merlin_stream}
+def timepix3_stream(folder):
+    """Return a stream of a Timepix3."""
+    hits = np.random.default_rng(0).poisson(0.01, (1, 256, 256))
+    path = write_tpx3(Path(folder) / "played.tpx3", hits)
+    return b"".join(timepix3_messages(path))
+
+
+def dectris_messages_of(folder):
+    """Return the messages of stream V2."""
+    path = write_played_series(Path(folder) / "played.h5", counting_frames((6, 8, 12), "uint16"))
+    return [[message] for message in dectris_messages(path)]
+
+
+def stream_v1_of(folder):
+    """Return the messages of stream V1."""
+    frames = counting_frames((6, 8, 12), "uint16")
+    return [*stream_v1(write_played_series(Path(folder) / "played.h5", frames))]
+
+
+BYTES, MESSAGES = (mutated, receive), (mutated_messages, receive_messages)
+URL = "dectris://test:1"
+STREAMS = {
+    "merlin": (merlin_stream, MerlinReceiver, "mib", *BYTES),
+    "tpx3": (timepix3_stream, Timepix3Receiver, "tpx3", *BYTES),
+    "stream V2": (dectris_messages_of, DectrisReceiver, "h5", *MESSAGES),
+    "stream V1": (stream_v1_of, DectrisReceiver, "h5", *MESSAGES),
+}
+
+
+def receiver_of(name, folder):
+    """Return the receiver of a stream."""
+    _, make, suffix, *_ = STREAMS[name]
+    return make(URL, f"{folder}/recorded.{suffix}", Bound())
 
 
 def main():
@@ -78,8 +139,9 @@ def main():
     options = parser.parse_args()
     for name in options.streams:
         rng, begun, failed = random.Random(options.seed), time.monotonic(), 0
+        stream_of, _, _, mutate, pass_on = STREAMS[name]
         with tempfile.TemporaryDirectory() as folder:
-            stream, make = STREAMS[name](folder)
+            stream = stream_of(folder)
             tracemalloc.start()
             for _ in range(options.count):
                 edits = [
@@ -87,7 +149,8 @@ def main():
                     for _ in range(rng.randint(1, 4))
                 ]
                 with tempfile.TemporaryDirectory(dir=folder) as target:
-                    _, error = receive(make, mutated(stream, edits), target, rng.randint(1, 200))
+                    receiver = receiver_of(name, target)
+                    error = pass_on(receiver, mutate(stream, edits), rng.randint(1, 200))
                 failed += error is not None
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()

@@ -95,8 +95,9 @@ ONLY_IN = {
         *OUT_AGAIN,
         "testing",
     },  # tiling: dask's notation of chunks
-    "h5py": {"formats", "converting", "testing"},
-    "hdf5plugin": {"formats"},
+    "cbor2": {"live", "testing"},
+    "h5py": {"formats", "live", "converting", "testing"},
+    "hdf5plugin": {"formats", "live"},
     "hyperspy": {"bridges"},
     "imagecodecs": {"codecs", "formats", "testing"},
     "numcodecs": {"codecs", "export", "converting", "testing"},
@@ -109,6 +110,7 @@ ONLY_IN = {
     "uvicorn": {"exploring"},
     "virtualizarr": {"bridges"},
     "xarray": {"bridges"},
+    "zmq": {"live", "testing"},
 }
 # All imports from dask, except the private names that one module lists.
 OF_DASK = {

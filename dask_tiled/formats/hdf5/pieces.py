@@ -34,6 +34,8 @@ MOST_BLOCKS = 100_000
 """Maximum number of blocks that the HDF5 library reads."""
 MOST_SPARSE_BYTES = MOST_BLOCKS << 30
 """Largest dataset for which unwritten chunks need not be known."""
+LOST_CHUNKS = "unwritten_chunks_are_lost"
+"""Attribute of datasets whose chunks that were not written are frames that have not come."""
 READ = "dask_tiled.formats.hdf5.boxes:read"
 """Decoder of blocks that the HDF5 library reads."""
 Numbers = npt.ArrayLike
@@ -282,7 +284,13 @@ class Pieces:
         where, masks, offsets, sizes = (one[inside] for one in (where, masks, offsets, sizes))
         self.unwritten += math.prod(-(-n // k) for n, k in zip(shape, chunk, strict=True))
         self.unwritten -= len(where)
-        self.fill(dataset, origin, *gaps(where // chunk, shape, chunk))
+        absent = gaps(where // chunk, shape, chunk)
+        if LOST_CHUNKS in dataset.attrs and not self.order:
+            for start, size in zip(*(np.asarray(one).tolist() for one in absent), strict=True):
+                if not self._lose_frames(dataset, origin, (tuple(start), tuple(size))):
+                    self.fill(dataset, origin, np.array([start]), np.array([size]))
+        else:
+            self.fill(dataset, origin, *absent)
         strides = strides_of(chunk, self.stored.itemsize)
         for mask in np.unique(masks).tolist():
             some = masks == mask

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import nearest
+from dask_tiled.files.file import GrowingFile
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.events import event_layout
 from dask_tiled.formats.tpx3.hits import FAR, HIT, TICK, FrameTimes
@@ -61,10 +62,11 @@ def describe(
     save_index : bool
         Keep the index of times in a file beside the stream, which ends in ``.index.npz``.
     cut : bool
-        Read a stream that ends inside a chunk.
+        Read a stream that ends inside a chunk, or is still being written: the hits that it has now.
     """
     file = tools.File.only(paths, "tpx3")
     _check(file, frame_time, lines, values)
+    file = GrowingFile.of(file) if cut else file
     index = index_of(file, save=save_index)
     _check_index(file, index, cut=cut)
     chips = tuple(chip for chip in range(4) if index.chips >> chip & 1)
@@ -112,7 +114,7 @@ def _check(file: tools.File, frame_time: Any, lines: Any, values: Any) -> None:
         what, expected = "invalid frame_time", f"seconds, {TICK} or more"
         raise tools.DatasetError(what, path=file.path, expected=expected, found=frame_time)
     if file.grows:
-        what, hint = "streams of events are not followed", "Open the file again."
+        what, hint = "streams of events are not followed", "Open the file again, with cut=True."
         raise tools.DatasetError(what, path=file.path, hint=hint)
 
 

@@ -1,0 +1,188 @@
+"""An HDF5 file whose chunks are the compressed frames of a detector, as they came.
+
+It is laid out as DECTRIS' own files are. Readers follow it while it is written (SWMR), and it is
+whole up to the last flush if the process is killed.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Any
+
+from dask_tiled.errors import StreamError, format_bytes
+from dask_tiled.formats.hdf5.pieces import LOST_CHUNKS
+from dask_tiled.live.outputs import Bound
+from dask_tiled.live.series import PackedArray, SeriesStart
+from dask_tiled.system.names import offered
+
+GROWTH = 256
+"""Frames by which the dataset grows at once; it is cut at each flush."""
+UNITS = {
+    "pixel_size_x": ("x_pixel_size", "m"), "pixel_size_y": ("y_pixel_size", "m"),
+    "count_time": ("count_time", "s"), "frame_time": ("frame_time", "s"),
+    "sensor_thickness": ("sensor_thickness", "m"), "sensor_material": ("sensor_material", ""),
+    "detector_description": ("description", ""), "saturation_value": ("saturation_value", ""),
+    "beam_center_x": ("beam_center_x", "pixel"), "beam_center_y": ("beam_center_y", "pixel"),
+    "detector_serial_number": ("detector_number", ""),
+}  # fmt: skip
+"""Names and units of NeXus for the facts of a series."""
+_flock, _SHARED = offered("fcntl", "flock"), offered("fcntl", "LOCK_SH")
+OF_BEAM = {"incident_energy": "eV", "incident_wavelength": "angstrom"}
+
+
+class ChunkFile:
+    """Appends the frames of a series to an HDF5 file.
+
+    Parameters
+    ----------
+    path : str
+    bound : Bound
+    start : SeriesStart
+    channels : tuple of str
+    frame : PackedArray
+        The first frame, whose shape, dtype and compression all others have.
+
+    Attributes
+    ----------
+    frames, nbytes : int
+        Frames of all channels that readers see, and their bytes.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        bound: Bound,
+        start: SeriesStart,
+        channels: tuple[str, ...],
+        frame: PackedArray,
+    ) -> None:
+        import h5py
+        import hdf5plugin
+
+        self.path, self._bound, self.like = path, bound, frame
+        self.channels, self.frames, self.nbytes = channels, 0, 0
+        self._written = self._bytes = self._end = self._room = 0
+        lead = (1, len(channels)) if len(channels) > 1 else (1,)
+        self._lead = lead[1:]
+        self._filters = {
+            "bslz4": dict(hdf5plugin.Bitshuffle(nelems=0, cname="lz4")),
+            "lz4": dict(hdf5plugin.LZ4()),
+            "": {},
+        }
+        # Readers lock the file, too: the library must not lock it for itself alone.
+        self._file = h5py.File(path, "x", libver="latest", locking=False)
+        self._lock = _shared_lock(path)
+        try:
+            detector = self._file.create_group("entry/instrument/detector")
+            self._write_facts(start)
+            self._write_masks(detector, start)
+            self._data = self._file.create_dataset(
+                "entry/data/data_000001",
+                shape=(0, *lead[1:], *frame.shape),
+                maxshape=(None, *lead[1:], *frame.shape),
+                chunks=(1, *(1 for _ in lead[1:]), *frame.shape),
+                dtype=frame.dtype,
+                **self._filters[frame.compression],
+            )
+            self._data.attrs[LOST_CHUNKS] = True
+            self._file.swmr_mode = True
+        except BaseException:
+            self._file.close()
+            os.close(self._lock)
+            raise
+
+    def append(self, number: int, frames: list[PackedArray]) -> None:
+        """Write the frames of all channels at a position.
+
+        Raises
+        ------
+        StreamError
+            The recording is full.
+        """
+        nbytes = sum(len(frame.data) for frame in frames)
+        bound = self._bound.nbytes
+        if bound and self._bytes + nbytes > bound:
+            what, expected = "the recording is full", f"{format_bytes(bound)} at most"
+            hint = "What has come before is in the file."
+            raise StreamError(what, path=self.path, expected=expected, hint=hint)
+        if number >= self._room:
+            self._room = number + GROWTH
+            self._data.resize(self._room, 0)
+        for channel, frame in enumerate(frames):
+            place = (number, *((channel,) if self._lead else ()), 0, 0)
+            self._data.id.write_direct_chunk(place, frame.data)
+        self._bytes += nbytes
+        self._written += 1
+        self._end = max(self._end, number + 1)
+
+    def flush(self) -> None:
+        """Show readers what was written."""
+        if self._written == self.frames:
+            return
+        if self._room != self._end:
+            self._room = self._end
+            self._data.resize(self._end, 0)
+        self._data.flush()
+        self.frames, self.nbytes = self._written, self._bytes
+
+    def close(self) -> None:
+        """Close the file."""
+        self.flush()
+        self._file.close()
+        os.close(self._lock)
+
+    def _write_facts(self, start: SeriesStart) -> None:
+        """Write the facts of a series where NeXus has them; all others as they are named."""
+        entry = self._file["entry"]
+        entry.attrs["NX_class"] = "NXentry"
+        detector = entry["instrument/detector"]
+        specific = detector.create_group("detectorSpecific")
+        for name, value in start.facts.items():
+            if name in UNITS:
+                target, units = UNITS[name]
+                _put(detector, target, value, units)
+            elif name in OF_BEAM:
+                _put(entry.require_group("instrument/beam"), name, value, OF_BEAM[name])
+            elif name not in {"nimages", "ntrigger"} and "/" not in name and name.strip("."):
+                _put(specific, name, value, "eV" if name.endswith("_energy") else "")
+        specific["nimages"], specific["ntrigger"] = start.frames, 1
+        thresholds = {
+            value for name, value in start.facts.items() if name.endswith("_threshold_energy")
+        }
+        if len(thresholds) == 1:
+            _put(detector, "threshold_energy", thresholds.pop(), "eV")
+
+    def _write_masks(self, detector: Any, start: SeriesStart) -> None:
+        """Write the pixel masks, as they came, and the names of several channels."""
+        for name in self.channels if len(self.channels) > 1 else ():
+            if "/" not in name:
+                detector.require_group(f"{name}_channel")
+        for name, mask in start.masks.items():
+            if "/" in name:
+                continue
+            of_one = len(self.channels) == 1
+            folder = detector if of_one else detector.require_group(f"{name}_channel")
+            filters = self._filters[mask.compression]
+            made = folder.create_dataset(
+                "pixel_mask", mask.shape, mask.dtype, chunks=mask.shape, **filters
+            )
+            made.id.write_direct_chunk((0, 0), mask.data)
+
+
+def _shared_lock(path: str) -> int:
+    """Open a file, and lock it together with readers: another recording must not replace it."""
+    fd = os.open(path, os.O_RDONLY)
+    if _flock is not None:
+        with suppress(OSError):  # a file system without locks
+            _flock(fd, _SHARED)
+    return fd
+
+
+def _put(group: Any, name: str, value: Any, units: str) -> None:
+    """Write a fact with its units."""
+    if name not in group:
+        fits = not isinstance(value, int) or -(1 << 63) <= value < 1 << 64
+        group[name] = value if fits else str(value)
+        if units and not isinstance(value, str):
+            group[name].attrs["units"] = units

@@ -1,0 +1,224 @@
+"""Series of DECTRIS detectors: compressed frames as they came, in files that are followed."""
+
+import shutil
+
+import cbor2
+import h5py
+import hdf5plugin  # noqa: F401 - filters of h5py
+import numpy as np
+import psutil
+import pytest
+from played_series import stream_v1, write_played_series
+
+import dask_tiled
+from dask_tiled import StreamError
+from dask_tiled.live.dectris import DectrisReceiver
+from dask_tiled.live.outputs import Bound
+from dask_tiled.testing import counting_frames, play
+from dask_tiled.testing.playing import dectris_messages, pushing
+
+SECONDS = 60
+FRAMES = counting_frames((24, 16, 24), "uint16")
+MASK = (np.arange(16 * 24).reshape(16, 24) == 40).astype("u4")
+CASES = {
+    "bslz4": FRAMES,
+    "lz4": FRAMES.astype("u4") * 70_000,
+    "bslz4 u1": (FRAMES % 251).astype("u1"),
+    "bslz4 two": np.stack([FRAMES, FRAMES // 2], axis=1),
+}
+
+
+def played(name, folder):
+    """Write the file of a case."""
+    return write_played_series(folder / "played.h5", CASES[name], name.partition(" ")[0], MASK)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stream_v2(tmp_path, name):
+    frames = CASES[name]
+    nav = {"nav_shape": (4, 6)} if frames.ndim == 3 else {}
+    with (
+        play(played(name, tmp_path)) as url,
+        dask_tiled.record(url, tmp_path / "a.h5", **nav) as recording,
+    ):
+        assert recording.wait(SECONDS)
+    assert recording.progress[:3] == (24, 24, 0)
+    arr = recording.array
+    np.testing.assert_array_equal(arr.reshape(frames.shape), frames)
+    assert [(axis.name, axis.units, axis.scale) for axis in arr.axes[-2:]] == [
+        ("y", "m", 5e-5),
+        ("x", "m", 1e-4),
+    ]
+    assert "200000 eV" in str(arr.instrument)
+    with h5py.File(tmp_path / "a.h5") as file, h5py.File(tmp_path / "played.h5") as source:
+        written, sent = (one["entry/data/data_000001"] for one in (file, source))
+        np.testing.assert_array_equal(written[...], frames)  # by the library
+        place = (5,) + (0,) * (frames.ndim - 1)
+        assert written.id.read_direct_chunk(place) == sent.id.read_direct_chunk(place)
+        assert file["entry/instrument/detector/threshold_energy"][()] == 40_000
+        group = "entry/instrument/detector"
+        if frames.ndim == 4:
+            group = f"{group}/0_channel"
+        np.testing.assert_array_equal(file[f"{group}/pixel_mask"][...], MASK)
+    assert group in str(arr.metadata["hdf5"]["detector"])
+
+
+@pytest.mark.parametrize("split", [True, False])
+@pytest.mark.parametrize("name", ["bslz4", "lz4"])
+def test_stream_v1(tmp_path, name, split):
+    path = played(name, tmp_path)
+    messages = stream_v1(path, split=split, mask=None if split else MASK)
+    with (
+        pushing(messages) as port,
+        dask_tiled.record(f"dectris://127.0.0.1:{port}", tmp_path / "a.h5") as recording,
+    ):
+        assert recording.wait(SECONDS)
+    np.testing.assert_array_equal(recording.array, CASES[name])
+    assert ("pixel_mask" in str(recording.array.metadata["hdf5"].get("detector"))) != split
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert file["entry/instrument/beam/incident_energy"][()] == 200_000
+        assert file["entry/instrument/detector/description"][()] == b"ARINA"
+
+
+def messages_v2(folder, change=None):
+    """Return the messages of stream V2, perhaps changed."""
+    told = [cbor2.loads(one) for one in dectris_messages(played("bslz4", folder))]
+    changed = [*change(told)] if change else told
+    return [[one if isinstance(one, bytes) else cbor2.dumps(one)] for one in changed]
+
+
+def at(number, **fields):
+    """Return a function that changes fields of a message."""
+
+    def change(told):
+        return [one | fields if k == number else one for k, one in enumerate(told)]
+
+    return change
+
+
+def array(shape=(16, 24), tag=69, algorithm="bslz4", itemsize=2, data=None):
+    """Return an image message's array."""
+    data = (2 * 16 * 24).to_bytes(8, "big") + bytes(99) if data is None else data
+    packed = cbor2.CBORTag(56500, [algorithm, itemsize, data])
+    return {"threshold_1": cbor2.CBORTag(40, [[*shape], cbor2.CBORTag(tag, packed)])}
+
+
+FAULTS = {
+    "another start": (lambda told: [*told[:9], told[0]], 8, "another acquisition has begun"),
+    "another series": (at(9, series_id=7), 8, "series, at frame 8 of the series; expected 1"),
+    "a number beyond the end": (at(9, image_id=24), 8, "number of the frame"),
+    "a negative number": (at(9, image_id=-1), 8, "image_id"),
+    "a number that is text": (at(9, image_id="8"), 8, "image_id"),
+    "no data": (at(9, data=None), 8, "data"),
+    "another channel": (at(9, data={"x": array()["threshold_1"]}), 8, "channels"),
+    "another size": (at(9, data=array((16, 48))), 8, "bytes of the pixels"),
+    "a transposed frame": (at(9, data=array((24, 16))), 8, "the frames differ"),
+    "another type": (at(9, data=array((8, 24), 70, itemsize=4)), 8, "the frames differ"),
+    "another element size": (at(9, data=array(itemsize=4)), 8, "element size"),
+    "another compression": (at(9, data=array(algorithm="zstd")), 8, "compression"),
+    "a huge frame": (at(9, data=array((1 << 40, 24))), 8, "shape"),
+    "no array": (at(9, data={"threshold_1": 5}), 8, "an array"),
+    "another tag": (at(9, data=array(tag=86)), 8, "type of the pixels"),
+    "no compressed bytes": (at(9, data=array(data="text")), 8, "pixels"),
+    "half a message": (lambda told: [*told[:9], cbor2.dumps(told[9])[:50]], 8, "encoding"),
+    "no message": (lambda told: [*told[:9], b""], 8, "content"),
+    "no series": (at(0, series_id=None), 0, "series_id"),
+    "no number of frames": (at(0, number_of_images="many"), 0, "number_of_images"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_keep_what_has_come(tmp_path, name):
+    change, count, message = FAULTS[name]
+    receiver = DectrisReceiver("dectris://test:1", str(tmp_path / "a.h5"), Bound())
+    with pytest.raises(StreamError, match="dectris://test:1: ") as caught:
+        [*map(receiver.take, messages_v2(tmp_path, change))]
+    receiver.close()
+    assert message in str(caught.value)
+    assert receiver.progress.frames == count
+    if count:
+        arr = dask_tiled.open_dataset(tmp_path / "a.h5", missing="fill")
+        np.testing.assert_array_equal(arr[:count], FRAMES[:count])
+        assert arr.description.missing.tolist() == [*range(count, 24)]
+
+
+def test_lost_and_late_frames(tmp_path):
+    """Frames are where their numbers are, whatever their order; what is lost is missing."""
+    told = messages_v2(tmp_path)
+    start, images, end = told[0], told[1:-1], told[-1]
+    path = tmp_path / "a.h5"
+    receiver = DectrisReceiver("dectris://test:1", str(path), Bound())
+    order = [0, 1, 5, 4, 1, 9]
+    for parts in [end, images[3], start, *(images[k] for k in order)]:
+        receiver.take(parts)
+    receiver.flush()
+    came = sorted({*order})
+    arr = dask_tiled.open_dataset(path, nav_shape=(4, 6), follow=True, missing="fill")
+    assert arr.description.missing.tolist() == [k for k in range(24) if k not in came]
+    np.testing.assert_array_equal(arr.reshape(24, 16, 24)[came], FRAMES[came])
+    progress = receiver.progress
+    assert (progress.frames, progress.lost, progress.restarts) == (5, 5, 1)
+    assert progress.skipped == len(end[0]) + len(images[3][0])
+    receiver.take(images[12])
+    receiver.flush()
+    later = arr.refresh()
+    assert len(arr.description.missing) - len(later.description.missing) == 1
+    np.testing.assert_array_equal(later[2, 0], FRAMES[12])
+    assert not receiver.take(end)
+    receiver.close()
+    assert receiver.is_complete
+
+
+def test_bound(tmp_path):
+    told = messages_v2(tmp_path)
+    room = sum(len(parts[0]) for parts in told[1:9])
+    receiver = DectrisReceiver("dectris://test:1", str(tmp_path / "a.h5"), Bound(room))
+    with pytest.raises(StreamError, match="the recording is full"):
+        [*map(receiver.take, told)]
+    receiver.close()
+    assert 8 <= receiver.progress.frames < 24
+    assert receiver.progress.nbytes <= room
+
+
+def slowly(messages):
+    """Yield a start and some images; then nothing comes."""
+    yield from messages[:9]
+    while True:
+        yield [cbor2.dumps({"type": "other", "series_id": 1})]
+
+
+def test_a_killed_receiver(tmp_path):
+    with (
+        pushing(slowly(messages_v2(tmp_path)), interval=0.02) as port,
+        dask_tiled.record(f"dectris://127.0.0.1:{port}", tmp_path / "a.h5") as recording,
+    ):
+        while recording.progress.frames < 8:
+            recording.wait(0.01)
+        arr = recording.array
+        copy = shutil.copy(tmp_path / "a.h5", tmp_path / "copy.h5")
+        (child,) = (
+            one for one in psutil.Process().children() if "live.receiver" in str(one.cmdline())
+        )
+        child.kill()
+        with pytest.raises(StreamError, match="the receiver has died"):
+            recording.wait(SECONDS)
+    for path in (tmp_path / "a.h5", copy):
+        whole = dask_tiled.open_dataset(path, missing="fill", doubts="ignore")
+        np.testing.assert_array_equal(whole[:8], FRAMES[:8])
+        assert whole.description.missing.tolist() == [*range(8, 24)]
+    np.testing.assert_array_equal(arr[:8], FRAMES[:8])
+
+
+def test_a_detector_that_ends(tmp_path):
+    with (
+        pushing(messages_v2(tmp_path)[:9]) as port,
+        dask_tiled.record(f"dectris://127.0.0.1:{port}", tmp_path / "a.h5") as recording,
+    ):
+        while recording.progress.frames < 8:
+            recording.wait(0.01)
+    assert recording.state == "stopped"
+    with pushing([]) as port:
+        url = f"dectris://127.0.0.1:{port}"
+        recording = dask_tiled.record(url, tmp_path / "b.h5")
+    with recording, pytest.raises(StreamError, match="has closed the connection"):
+        recording.wait(SECONDS)
