@@ -26,6 +26,7 @@ USES = {
     "frms6": "FRMS6 gain maps in .mat files",
     "hdf5": "HDF5, NeXus, EMD, HyperSpy, Eiger",
     "hyperspy": "signals of HyperSpy",
+    "live": "streams of DECTRIS detectors",
     "parquet": "references as Parquet files",
     "plot": "pictures",
     "remote": "https:// and s3:// URLs",

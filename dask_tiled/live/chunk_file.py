@@ -77,7 +77,7 @@ class ChunkFile:
             detector = self._file.create_group("entry/instrument/detector")
             self._write_facts(start)
             self._write_masks(detector, start)
-            self._data = self._file.create_dataset(
+            self._dataset = self._file.create_dataset(
                 "entry/data/data_000001",
                 shape=(0, *lead[1:], *frame.shape),
                 maxshape=(None, *lead[1:], *frame.shape),
@@ -85,7 +85,7 @@ class ChunkFile:
                 dtype=frame.dtype,
                 **self._filters[frame.compression],
             )
-            self._data.attrs[LOST_CHUNKS] = True
+            self._dataset.attrs[LOST_CHUNKS] = True
             self._file.swmr_mode = True
         except BaseException:
             self._file.close()
@@ -108,10 +108,10 @@ class ChunkFile:
             raise StreamError(what, path=self.path, expected=expected, hint=hint)
         if number >= self._room:
             self._room = number + GROWTH
-            self._data.resize(self._room, 0)
+            self._dataset.resize(self._room, 0)
         for channel, frame in enumerate(frames):
             place = (number, *((channel,) if self._lead else ()), 0, 0)
-            self._data.id.write_direct_chunk(place, frame.data)
+            self._dataset.id.write_direct_chunk(place, frame.data)
         self._bytes += nbytes
         self._written += 1
         self._end = max(self._end, number + 1)
@@ -122,8 +122,8 @@ class ChunkFile:
             return
         if self._room != self._end:
             self._room = self._end
-            self._data.resize(self._end, 0)
-        self._data.flush()
+            self._dataset.resize(self._end, 0)
+        self._dataset.flush()
         self.frames, self.nbytes = self._written, self._bytes
 
     def close(self) -> None:
