@@ -422,9 +422,12 @@ class ProductSink(FrameSink):
         if self._kind == "c":
             weights = np.stack([weights.real, weights.imag], axis=1).reshape(-1, weights.shape[1])
         self.chunk = chunk
-        self.weights = np.require(weights, _short(weights, chunk.dtype, job.dtype), ["C", "W"])
-        frames = math.prod(chunk.nav_shape)
-        self.sums = np.repeat(_first_sums(self.weights, chunk.dtype)[None], frames, axis=0)
+        self.weights = np.require(
+            weights, type_of_weights(weights, chunk.dtype, job.dtype), ["C", "W"]
+        )
+        first = shift_of(self.weights, chunk.dtype) * self.weights.sum(axis=1, dtype=np.int64)
+        sums = np.int64 if self.weights.dtype.kind == "i" else np.float64
+        self.sums = np.repeat(first[None].astype(sums), math.prod(chunk.nav_shape), axis=0)
         super().__init__(_kernel(self.sums, self.weights), chunk)
 
     @property
@@ -456,7 +459,7 @@ def _kernel(sums: Array, weights: Array) -> Kernel:
     return Kernel(name, np.arange(len(sums)), sums, weights)
 
 
-def _short(weights: Array, pixel: np.dtype, dtype: np.dtype) -> np.dtype:
+def type_of_weights(weights: Array, pixel: np.dtype, dtype: np.dtype) -> np.dtype:
     """Choose the dtype of weights: whole numbers of 2 bytes where they are, which are exact."""
     from dask_tiled.kernels.products import MOST_IN_PAIRS
 
@@ -474,14 +477,11 @@ def _short(weights: Array, pixel: np.dtype, dtype: np.dtype) -> np.dtype:
     return np.dtype(np.int32 if fits else np.int64)
 
 
-def _first_sums(weights: Array, pixel: np.dtype) -> Array:
-    """Return the sums of each mask before any frame: what the kernel subtracts from all pixels."""
+def shift_of(weights: Array, pixel: np.dtype) -> int:
+    """Return the number that kernels subtract from all pixels."""
     from dask_tiled.kernels.products import SHIFT
 
-    if weights.dtype.kind == "f":
-        return np.zeros(len(weights))
-    shift = SHIFT if weights.dtype == np.int16 and pixel == np.uint16 else 0
-    return shift * weights.sum(axis=1, dtype=np.int64)
+    return SHIFT if weights.dtype == np.int16 and pixel == np.uint16 else 0
 
 
 class ValueSink:

@@ -16,11 +16,15 @@ from functools import partial
 import numpy as np
 
 from dask_tiled.kernels.products import FRAMES, FRAMES_OF_ONE, MASKS, multiply
-from dask_tiled.kernels.words import both_orders, smaller, sum_nibbles
+from dask_tiled.kernels.words import AHEAD, both_orders, smaller, sum_nibbles
 
 BLOCK, LONG_BLOCK = 1024, 4096
 """Pixels of a block of a weighted sum: four masks of it stay in the L1 cache. Blocks are longer if
 weights have 2 bytes."""
+NATIVE = False
+"""Byte order of pixels that are not reversed."""
+SPAN = 2
+"""Columns that the span of the other weights in a row takes."""
 MOST_PRODUCT_FRAMES = 96
 """Frames for which several masks of a block stay in the L2 cache."""
 FEW_BYTES = 1 << 19
@@ -101,3 +105,45 @@ def _dots(at_once, few, reverse):
 
 dot_frames, dot_reversed_frames = both_orders(partial(_dots, FRAMES_OF_ONE, 1))
 dots_frames, dots_reversed_frames = both_orders(partial(_dots, FRAMES, MASKS))
+
+
+def shifted_frames(data, offsets, width, rows, first, pixels, results, weights):
+    """Sum the pixels of each frame, weighted by masks that are moved by whole pixels.
+
+    The last two columns of ``results`` are the shift of each frame, (y, x). A row of ``weights`` is
+    that of a mask: the first column that is not 0, the last one plus 1, and the weights. What a
+    shift moves out of the frame does not count. A row is summed in the type of products.
+    """
+    masks, columns = results.shape[1] - 2, weights.shape[1] - SPAN
+    height, size = weights.shape[0] // masks, pixels.itemsize
+    part = np.empty(1, results.dtype)
+    for i in range(offsets.size):
+        row = rows[i]
+        down, across = np.int64(results[row, masks]), np.int64(results[row, masks + 1])
+        for y in range(first // columns, -(-(first + width) // columns)):
+            if y < down or y >= height + down:
+                continue
+            low, high = max(0, first - y * columns), smaller(first + width - y * columns, columns)
+            for line in range(y - down, masks * height, height):
+                start = max(np.int64(weights[line, 0]) + across, low)
+                stop = smaller(np.int64(weights[line, 1]) + across, high)
+                if start < stop:
+                    at = (y * columns + start - first) * size
+                    multiply(
+                        part,
+                        data,
+                        offsets,
+                        i,
+                        i + 1,
+                        at,
+                        weights,
+                        line,
+                        SPAN + start - across,
+                        stop - start,
+                        (offsets[i] + at + AHEAD,),
+                        pixels,
+                        NATIVE,
+                        1,
+                        1,
+                    )
+                    results[row, line // height] += part[0]

@@ -144,6 +144,22 @@ def _lane_sums(builder, vectors):
     return sums[:count]
 
 
+def _overlapping(builder, j, high, lanes):
+    """Return the first pixel of a vector that ends at ``high``, and which lanes are new."""
+    last = builder.sub(high, high.type(lanes))
+    first = builder.select(builder.icmp_signed("<", j, last), j, last)
+    numbers = ir.Constant(ir.VectorType(LANE, lanes), [*range(lanes)])
+    done = builder.insert_element(numbers, builder.trunc(builder.sub(j, first), LANE), LANE(0))
+    done = builder.shuffle_vector(done, done, ir.Constant(numbers.type, [0] * lanes))
+    return first, builder.icmp_signed(">=", numbers, done)
+
+
+def _only(builder, lanes, vector):
+    """Return a vector that is 0 in the other lanes."""
+    zeros = ir.Constant(vector.type, [0] * vector.type.count)
+    return vector if lanes is None else builder.select(lanes, vector, zeros)
+
+
 class _Products(NamedTuple):
     """Products of frames and masks; all is code in LLVM's language."""
 
@@ -157,12 +173,21 @@ class _Products(NamedTuple):
     pixel: Any
     weight: Any
     reverse: bool
+    overlap: bool
+    """Whether the last vector may begin in the one before, which takes less than single pixels."""
 
     def widest(self) -> int:
         """Return the pixels of the widest vector."""
         if self.weight == types.int16:
             return SIMD_BYTES // 2
         return SIMD_BYTES * 8 // max(self.pixel.bitwidth, product_type(self.weight).bitwidth)
+
+    def bounds(self, done: Any, count: Any, lanes: int) -> tuple[Any, Any]:
+        """Return the pixels from ``done`` on that vectors hold; the last ones may overlap."""
+        if not self.overlap:
+            return done, self.builder.and_(count, count.type(-lanes))
+        enough = self.builder.icmp_signed(">=", self.builder.sub(count, done), done.type(lanes))
+        return done, self.builder.select(enough, count, done)
 
     def accumulate(self, begins: list[Any], bounds: tuple[Any, Any], lanes: int) -> list[Any]:
         """Add products of the pixels in some bounds, a vector at a time; return the sums."""
@@ -173,17 +198,19 @@ class _Products(NamedTuple):
             for line in self.lines if lanes == self.widest() else ():
                 place = builder.bitcast(builder.gep(line, [j]), ir.IntType(8).as_pointer())
                 prefetch(builder, place, locality=OUTER)
-            values = [_vector(builder, frame, j, lanes) for frame in self.frames]
+            at, new = _overlapping(builder, j, high, lanes) if self.overlap else (j, None)
+            values = [_vector(builder, frame, at, lanes) for frame in self.frames]
             if self.reverse:
                 values = [_call(builder, "bswap", value) for value in values]
             convert, plus = (_paired, _plus_pairs) if in_pairs else (_converted, _plus_product)
             values = [convert(builder, value, kind, self.pixel) for value in values]
             for k, row in enumerate(self.rows):
-                factors = _vector(builder, row, j, lanes)
+                factors = _vector(builder, row, at, lanes)
                 if not in_pairs:
                     factors = _converted(builder, factors, kind, self.weight)
                 for value, sum_at in zip(values, places[k :: len(self.rows)], strict=True):
-                    builder.store(plus(builder, builder.load(sum_at), value, factors), sum_at)
+                    both = (_only(builder, new, x) for x in (value, factors))
+                    builder.store(plus(builder, builder.load(sum_at), *both), sum_at)
         return [builder.load(place) for place in places]
 
     def added(self, totals: list[Any], bounds: tuple[Any, Any], lanes: int) -> list[Any]:
@@ -264,13 +291,14 @@ def multiply(
         rows = [place(weights, builder.add(row, first), factor) for row in rows]
         lines = [place(data, line, have) for line in cgutils.unpack_tuple(builder, args[10])]
 
-        products = _Products(builder, frames, rows, lines, pixel, weight, reverse.literal_value)
+        backwards, is_one = reverse.literal_value, at_once.literal_value == 1
+        products = _Products(builder, frames, rows, lines, pixel, weight, backwards, is_one)
         add = products.added_in_parts if weight == types.int16 else products.added
         widest, done = products.widest(), number(0)
         totals = [ir.Constant(product, 0)] * (len(frames) * len(rows))
         for lanes in (widest, 4, 1) if widest > 8 else (widest, 1):
-            end = builder.and_(count, number(-lanes))
-            totals, done = add(totals, (done, end), lanes), end
+            bounds = products.bounds(done, count, lanes)
+            totals, (_, done) = add(totals, bounds, lanes), bounds
         for k, total in enumerate(totals):
             added = context.cast(builder, total, kind, signature.args[0].dtype)
             builder.store(added, builder.gep(sums.data, [number(k)]))

@@ -90,7 +90,7 @@ def map_tiles(
     if reduced and request.by not in {"frame", "chunk"}:
         request = replace(request, by="frame")
     if request.by in {"frame", "chunk"}:
-        operand = _whole_frames(operand)
+        operand = whole_frames(operand)
     job = MapTiles(func, np.dtype(dtype), sig_shape if reduced else None, request)
     sig = tuple(range(operand.nav_ndim, arr.ndim))
     return job_array(operand, job, gone=sig, tail=sig_shape) if reduced else job_array(operand, job)
@@ -151,7 +151,7 @@ def reduce_tiles(
     arr = operand.arr
     request = _request(tiling)
     if request.by in {"frame", "chunk"}:
-        operand = _whole_frames(operand)
+        operand = whole_frames(operand)
     state = np.array(init() if callable(init) else init)
     job = ReduceTiles(state, step, request)
     axes = tuple(range(arr.ndim))
@@ -187,7 +187,7 @@ def _request(tiling: str | TilingRequest | None) -> TilingRequest:
     return request
 
 
-def _whole_frames(operand: Reducible) -> Reducible:
+def whole_frames(operand: Reducible) -> Reducible:
     """Rechunk so that no chunk splits frames."""
     if all(n == 1 for n in operand.arr.numblocks[operand.nav_ndim :]):
         return operand

@@ -8,57 +8,108 @@ from typing import Any, Self
 import numpy as np
 from dask.base import tokenize
 
-from dask_tiled.engine.jobs import TileInfo
+from dask_tiled.engine.evaluation import shift_of, type_of_weights
+from dask_tiled.engine.folding import FrameSink, Kernel, can_fold
+from dask_tiled.engine.jobs import Chunk, TileInfo
 from dask_tiled.errors import TilingError
 from dask_tiled.model.indexing import Array
 from dask_tiled.tiles.descans import Descan
+from dask_tiled.tiling.negotiation import TilingRequest
+
+SPAN = 2
+"""Columns of a table of weights that hold the span of those that are not 0."""
+MOST_SHORT = 1 << 15
+"""Frames of fewer columns have spans of 2 bytes."""
 
 
 @dataclass(frozen=True, eq=False)
 class FollowingMasks:
-    """Masks, and their shift in each frame in whole pixels.
+    """A job: the sums of each frame under masks that are moved by a shift in whole pixels."""
 
-    Attributes
-    ----------
-    weights : ndarray, (n, y, x)
-        float32 or float64.
-    shifts : int64 ndarray, (frames, 2)
-        Shift (y, x) of the masks, by the number of the frame.
-    """
-
-    weights: Array
+    table: Array
+    """Weights, (n * y, x), as the kernel takes them."""
     shifts: Array
-    spans: Array
-    """Columns from the first to behind the last weight that is not 0, (n, y, 2)."""
+    """Shift (y, x) of the masks in each frame, nav + (2,), int64."""
+    areas: Array
+    """Sums of the weights in all rows and columns before, (n, y + 1, x + 1)."""
+    pixel: np.dtype
+    """Dtype of the pixels in the kernel."""
+    dtype: np.dtype
     token: str
+    request = TilingRequest("frame")
 
     @classmethod
-    def of(cls, weights: Array, shifts: Array) -> Self:
-        """Return masks of any dtype and their shifts."""
-        wide = np.result_type(weights.dtype, np.float32)
-        factors = np.ascontiguousarray(weights, np.float32 if wide == np.float32 else np.float64)
-        inside = factors != 0
-        width, there = inside.shape[-1], inside.any(axis=-1)
-        start = np.where(there, inside.argmax(axis=-1), 0)
-        stop = np.where(there, width - inside[..., ::-1].argmax(axis=-1), 0)
-        spans = np.stack([start, stop], -1).astype(np.int64)
-        return cls(factors, shifts, spans, tokenize(factors, shifts))
+    def of(cls, weights: Array, shifts: Array, pixel: np.dtype) -> Self:
+        """Return real masks of any dtype, (n, y, x), for pixels of a dtype, and their shifts."""
+        dtype = np.result_type(pixel, weights.dtype, np.float32)
+        known = pixel if pixel.isnative else pixel.newbyteorder("=")
+        known = known if can_fold(known) else np.dtype(np.float32)  # half precision
+        n, height, width = weights.shape
+        kind = type_of_weights(weights, known, dtype) if width < MOST_SHORT else dtype
+        table = np.zeros((n, height, SPAN + width), kind)
+        table[..., SPAN:] = weights
+        inside = table[..., SPAN:] != 0
+        there = inside.any(axis=-1)
+        table[..., 0] = np.where(there, inside.argmax(axis=-1), 0)
+        table[..., 1] = np.where(there, width - inside[..., ::-1].argmax(axis=-1), 0)
+        areas = np.zeros((n, height + 1, width + 1), np.int64)
+        if shift_of(table, known):
+            areas[:, 1:, 1:] = table[..., SPAN:].cumsum(1, np.int64).cumsum(2)
+        table = table.reshape(n * height, -1)
+        return cls(table, shifts, areas, known, dtype, tokenize(table, shifts, dtype))
 
-    def sums(self, tile: Array, info: TileInfo) -> Array:
-        """Return the weighted sums of the frames of a tile, (frames, n), float64."""
-        from dask_tiled.kernels.shifted import shifted_kernel
-
-        # numba has neither half precision nor sums of booleans.
-        known: dict[str, np.dtype] = {"float16": np.dtype(np.float32), "bool": np.dtype(np.uint8)}
-        dtype: np.dtype = known.get(tile.dtype.name) or tile.dtype.newbyteorder("=")
-        pixels, weights = np.ascontiguousarray(tile.astype(dtype, copy=False)), self.weights
-        sums = np.empty((len(tile), len(self.weights)))
-        where = self.spans, self.shifts[info.frames], tile.shape[-1], weights.dtype.type(0)
-        shifted_kernel(dtype, weights.dtype)(pixels.reshape(-1), weights.reshape(-1), *where, sums)
-        return sums
+    def begin(self, chunk: Chunk) -> FollowingSink:
+        """Return the sink of a chunk."""
+        return FollowingSink(self, chunk)
 
     def __dask_tokenize__(self) -> tuple[str, str]:
         return "dask_tiled.FollowingMasks", self.token
+
+
+class FollowingSink(FrameSink):
+    """Sink of the sums under masks that follow the beam."""
+
+    needs_order = True
+
+    def __init__(self, job: FollowingMasks, chunk: Chunk) -> None:
+        nav = tuple(slice(*ends) for ends in chunk.box[: chunk.nav_ndim])
+        self._job, self._shown = job, chunk
+        shifts, areas = job.shifts[nav].reshape(-1, 2), job.areas
+        _, height, width = areas.shape
+        sums = np.float64 if job.table.dtype.kind == "f" else np.int64
+        results = np.empty((len(shifts), len(areas) + SPAN), sums)
+        results[:, -2:] = shifts
+        # The weights that stay in the frame, whose pixels the kernel reads as less by a number.
+        low, high = (
+            np.maximum(-shifts, 0),
+            np.minimum((height - 1, width - 1) - shifts, (height - 1, width - 1)),
+        )
+        (top, left), (bottom, right) = low.T, high.T
+        kept = (
+            areas[:, bottom, right]
+            - areas[:, top, right]
+            - areas[:, bottom, left]
+            + areas[:, top, left]
+        )
+        results[:, :-2] = shift_of(job.table, job.pixel) * kept.T
+        super().__init__(
+            Kernel("shifted_frames", np.arange(len(shifts)), results, job.table),
+            chunk._replace(dtype=job.pixel),
+        )
+        self.needs_whole_frames = job.pixel != chunk.dtype  # and tiles, which are converted
+
+    def can_cut(self, pixels: int) -> bool:
+        """Return whether results are the same if frames are cut after each ``pixels`` pixels."""
+        return not pixels % self._shown.sig_shape[-1]
+
+    def take(self, tile: Array, first: int, info: TileInfo) -> None:
+        """Sum the frames of a tile."""
+        super().take(np.ascontiguousarray(tile, self._job.pixel), first, info)
+
+    def result(self) -> Array:
+        """Return the sums: axes of the chunk, signal axes of length 1, and masks."""
+        shape = (*self._shown.nav_shape, 1, 1, len(self._job.areas))
+        return self._kernel.results[:, :-2].astype(self._job.dtype).reshape(shape)
 
 
 def shifts_of(shift: Any, nav_shape: tuple[int, ...]) -> Array:

@@ -18,8 +18,8 @@ from dask_tiled.model.indexing import Array
 from dask_tiled.opened.at_once import weighted
 from dask_tiled.opened.axes import labelled, shown_of
 from dask_tiled.opened.building import has_tiles
-from dask_tiled.opened.job_arrays import Reducible
-from dask_tiled.opened.tile_functions import map_tiles, reducible
+from dask_tiled.opened.job_arrays import Reducible, job_array
+from dask_tiled.opened.tile_functions import map_tiles, reducible, whole_frames
 from dask_tiled.opened.tiled_array import TiledArray
 from dask_tiled.tiles.descans import Descan
 from dask_tiled.tiles.following import FollowingMasks, shifts_of
@@ -95,18 +95,17 @@ def _following(x: Reducible, masks: Any, shift: Any) -> da.Array:
     weights = weights[None] if weights.shape == frame else weights
     if weights.shape[1:] != frame or not len(weights):
         raise misfit(weights.shape, frame)
-    dtype = np.result_type(arr.dtype, weights.dtype, np.float32)
-    shifts = np.rint(shifts_of(shift, arr.shape[:nav_ndim])).reshape(-1, 2).astype(np.int64)
-    far = abs(shifts).max(axis=0, initial=0)
+    shifts = np.rint(shifts_of(shift, arr.shape[:nav_ndim])).astype(np.int64)
+    far = abs(shifts).reshape(-1, 2).max(axis=0, initial=0)
     if any(most >= size for most, size in zip(far, frame, strict=True)):
         expected = f"less than {' x '.join(map(str, frame))} pixels"
         found = f"up to {far[0]} x {far[1]}"
         raise TilingError(
             "a shift moves the masks out of the frame", expected=expected, found=found
         )
-    following = FollowingMasks.of(weights, shifts)
-    shape = (len(weights),)
-    return map_tiles(following.sums, arr, dtype=dtype, sig_shape=shape, sig_ndim=2)
+    job = FollowingMasks.of(weights, shifts, arr.dtype)
+    sig = tuple(range(nav_ndim, arr.ndim))
+    return job_array(whole_frames(x), job, gone=sig, tail=(len(weights),))
 
 
 def dense_sums(x: Reducible, masks: npt.ArrayLike) -> da.Array:

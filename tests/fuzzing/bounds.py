@@ -36,7 +36,7 @@ WIDTHS = {
 """Bytes of output for bytes of input, where they differ."""
 
 NONE, ONE, PAIR, ALL, GROUPS, VALUES, TABLES, EDGES, BINS, ROWS = range(10)
-FOLDS = {"sum_packed_frames", "dot_frames", "dots_frames"}
+FOLDS = {"sum_packed_frames", "dot_frames", "dots_frames", "shifted_frames"}
 """Kernels with the arguments of a fold."""
 PRIMITIVES = {
     name: operands
@@ -229,6 +229,12 @@ def check_fold(name, data, offsets, width, rows, first, pixels, results, weights
         return f"{len(rows)} rows for {len(offsets)} frames"
     low, high = extent(rows, 0, len(rows) and 1, 1)
     columns = weights.shape[1] if name.startswith("dot") else first + width
+    if name == "shifted_frames":
+        masks, (lines, width) = results.shape[1] - 2, weights.shape
+        spans = weights if weights.itemsize == 2 else weights.view(f"f{weights.itemsize}")
+        spans, columns = spans[:, :2], lines // masks * (width - 2)  # pixels of a frame
+        if masks < 1 or lines % masks or spans.min() < 0 or spans.max() > width - 2:
+            return f"{lines} rows of {masks} masks, spans up to {spans.max()}"
     return (
         outside("bytes", len(data), *extent(offsets, 0, 1, width * pixels.itemsize))
         or outside("rows", results.shape[0], low, high)
@@ -409,15 +415,6 @@ def check_repair(src, pixels, bounds, neighbours, out):
         or outside("pixels", src.shape[1], *extent(neighbours, 0, 1, 1))
         or outside("neighbours", len(neighbours), *extent(bounds, 0, 1, 0))
     )
-
-
-def check_shifted_sums(pixels, weights, spans, shifts, width, _, sums):
-    (masks, height, _), frames = spans.shape, len(shifts)
-    if sums.shape != (frames, masks) or len(pixels) < frames * height * width:
-        return f"{len(pixels)} pixels of {frames} frames, {masks} masks into {sums.shape}"
-    if len(weights) < masks * height * width:
-        return f"{len(weights)} weights of {masks} masks"
-    return outside("pixels of a row", width, *extent(spans, 0, 1, 0))
 
 
 def check_halve(pixels, out, step_z, step_y, sums, *, needs_row=True):
@@ -647,6 +644,5 @@ CHECKS = {
     "pack": check_pack,
     "correct": check_correct,
     "repair": check_repair,
-    "shifted_sums": check_shifted_sums,
     "weighted_sums": check_weighted,
 }
