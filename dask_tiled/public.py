@@ -6,6 +6,7 @@ import dask_tiled.samples as samples  # noqa: PLR0402 - the package would import
 import dask_tiled.tiles as tiles  # noqa: PLR0402 - as above
 import dask_tiled.virtual as virtual  # noqa: PLR0402 - as above
 from dask_tiled.batch.running import convert_all
+from dask_tiled.batch.verifying import verify_all
 from dask_tiled.blocks.iteration import ArrayBlock, iter_blocks
 from dask_tiled.bridges.hyperspy import file_reader, to_hyperspy
 from dask_tiled.bridges.libertem import from_libertem
@@ -78,6 +79,6 @@ __all__ = [
     "from_libertem", "from_pieces", "iter_batches", "iter_blocks", "map_tiles", "negotiate",
     "open_dataset", "open_datasets", "open_volumes", "record", "reduce_tiles", "register_format",
     "run", "samples", "scheme_of", "show", "tiles", "to_beton", "to_hyperspy", "to_references",
-    "to_xarray", "to_zarr", "verify_zarr", "virtual",
+    "to_xarray", "to_zarr", "verify_all", "verify_zarr", "virtual",
 ]
 # fmt: on

@@ -3,45 +3,38 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from queue import SimpleQueue
-from types import FrameType
-from typing import Any
 
-from dask_tiled.batch.one import LOST, STOPPED, WAITING, ConversionRow, ConversionTask, convert_one
+from dask_tiled.batch.one import LOST, STOPPED, WAITING, ConversionRow, ConversionTask
 from dask_tiled.errors import DatasetError
-from dask_tiled.system.names import offered
-from dask_tiled.system.processes import connection_of, end, start
+from dask_tiled.system.processes import end, start
 from dask_tiled.tiling.machine import processors
 
 STOP = "stop"
+CHILD = "dask_tiled.batch.child"
+"""The module that runs in a child process."""
 
 
 class Converter:
     """A child process that converts one picture at a time.
 
-    Parameters
-    ----------
-    threads : int
-        Number of threads of a conversion.
+    It starts while this process goes on.
     """
 
-    def __init__(self, threads: int) -> None:
-        environment = {**os.environ, "DASK_NUM_WORKERS": str(threads)}
+    def __init__(self) -> None:
         try:
-            self._process, self._connection = start(__name__, environment=environment)
+            self._process, self._connection = start(CHILD, environment=os.environ)
         except OSError as error:
             found = str(error)
             raise DatasetError("cannot start a process to convert", found=found) from error
         self.is_alive = True
 
-    def begin(self, task: ConversionTask) -> None:
-        """Begin a conversion."""
+    def begin(self, task: ConversionTask, threads: int) -> None:
+        """Begin a conversion in a number of threads."""
         with suppress(ConnectionError):  # `row` tells that the process has ended
-            self._connection.send(task)
+            self._connection.send((task, threads))
 
     def stop(self) -> None:
         """Interrupt the conversion; what it has written is kept, if it can be resumed."""
@@ -74,13 +67,21 @@ class ConverterPool:
 
     Parameters
     ----------
+    warm : bool
+        Start a process before there is a conversion.
+
+    Attributes
+    ----------
     threads : int
         Number of threads of a conversion.
     """
 
-    def __init__(self, threads: int) -> None:
-        self._threads, self._lock = threads, threading.Lock()
+    def __init__(self, *, warm: bool = False) -> None:
+        self.threads, self._lock = 1, threading.Lock()
         self._idle: list[Converter] = []
+        if warm:
+            with suppress(DatasetError):  # the first conversion tells
+                self._idle.append(Converter())
         self._busy: dict[Converter, str] = {}
         self._stopped = set[str]()
 
@@ -89,13 +90,13 @@ class ConverterPool:
         with self._lock:
             converter = self._idle.pop() if self._idle else None
         try:
-            converter = converter or Converter(self._threads)
+            converter = converter or Converter()
         except DatasetError as error:
             return ConversionRow.of(task.planned, LOST, str(error))
         with self._lock:
             if task.run not in self._stopped:
                 self._busy[converter] = task.run
-                converter.begin(task)
+                converter.begin(task, self.threads)
         row = ConversionRow.of(task.planned, WAITING)
         try:
             if converter in self._busy:
@@ -118,6 +119,11 @@ class ConverterPool:
             for converter, one in self._busy.items():
                 if one == run:
                     converter.stop()
+        self.close()
+
+    def close(self) -> None:
+        """End idle processes."""
+        with self._lock:
             for converter in self._idle:
                 converter.close()
             self._idle.clear()
@@ -138,11 +144,13 @@ class LocalConverters:
         Name of the batch.
     jobs : int
         Number of conversions at a time.
+    pool : ConverterPool
+        The processes.
     """
 
-    def __init__(self, run: str, jobs: int) -> None:
-        self._run, self.jobs = run, jobs
-        self._pool = ConverterPool(max(1, processors() // jobs))
+    def __init__(self, run: str, jobs: int, pool: ConverterPool) -> None:
+        self._run, self.jobs, self._pool = run, jobs, pool
+        pool.threads = max(1, processors() // jobs)
         self._threads = ThreadPoolExecutor(jobs)
 
     def submit(self, task: ConversionTask, _: int) -> Future[ConversionRow]:
@@ -158,62 +166,3 @@ class LocalConverters:
         """End all processes."""
         self._pool.end()
         self._threads.shutdown()
-
-
-def serve(number: int) -> None:
-    """Convert what a connection asks for, until it is closed."""
-    connection, tasks = connection_of(number), SimpleQueue[ConversionTask]()
-    interrupts = _Interrupts()
-    listener = threading.Thread(target=_listen, args=(connection, tasks, interrupts), daemon=True)
-    listener.start()
-    while True:
-        task = tasks.get()
-        try:
-            with interrupts:
-                row = convert_one(task)
-        except KeyboardInterrupt:
-            row = ConversionRow.of(task.planned, STOPPED)
-        connection.send(row)
-
-
-class _Interrupts:
-    """Signals that interrupt a conversion, and are ignored between two of them."""
-
-    def __init__(self) -> None:
-        self._is_converting = self._is_asked = False
-        for kind in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(kind, self._handle)
-
-    def __enter__(self) -> None:
-        self._is_converting = not self._is_asked
-        if self._is_asked:  # before the conversion began
-            raise KeyboardInterrupt
-
-    def __exit__(self, *_: object) -> None:
-        self._is_converting = False
-
-    def _handle(self, _: int, __: FrameType | None) -> None:
-        if self._is_converting:
-            self._is_converting = False
-            raise KeyboardInterrupt
-
-    def interrupt(self) -> None:
-        """Interrupt the main thread, also while it waits."""
-        self._is_asked = True
-        kill: Any = offered("signal", "pthread_kill")
-        if kill is None:
-            signal.raise_signal(signal.SIGINT)
-        else:
-            kill(threading.main_thread().ident, signal.SIGINT)
-
-
-def _listen(connection: Any, tasks: SimpleQueue[ConversionTask], interrupts: _Interrupts) -> None:
-    """Pass messages on; end this process when its parent does."""
-    with suppress(EOFError, OSError):
-        while True:
-            message = connection.recv()
-            if message == STOP:
-                interrupts.interrupt()
-            else:
-                tasks.put(message)
-    os._exit(0)

@@ -55,7 +55,7 @@ class ClusterConverters:
         self._run, self._client, self._jobs = run, client, jobs
         self._place = SchedulerPlace.of(client)
         self._whole = client.get_executor(pure=False, resources=resources)
-        self._pool = ConverterPool(1)
+        self._pool = ConverterPool()
         self._shared = ThreadPoolExecutor(SHARED_AT_A_TIME)
 
         self._threads = 1
@@ -120,7 +120,7 @@ def on_cluster(
         yield ClusterConverters(run, client, jobs, get_annotations().get("resources", {}))
 
 
-_of_this_worker = ConverterPool(1)
+_of_this_worker = ConverterPool()
 """A process for each thread of a worker that converts; they end with the worker."""
 
 

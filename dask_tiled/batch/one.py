@@ -25,6 +25,7 @@ from dask_tiled.opening.datasets import open_datasets
 from dask_tiled.storing.locks import LockedError
 
 FINISHED, ALREADY, DIFFERS = "done", "done already", "changed"
+EQUAL, DIFFERENT, ABSENT = "equal", "different", "missing"
 LOST, IN_DOUBT, STOPPED, WAITING = "failed", "doubtful", "stopped", "not begun"
 
 
@@ -44,6 +45,8 @@ class ConversionTask(NamedTuple):
     update: bool = False
     overwrite: bool = False
     verify: bool = False
+    only_compares: bool = False
+    """Whether nothing is converted, and an existing target is compared with its source."""
     run: str = ""
     """Name of the run of the batch."""
     formats: bytes = b""
@@ -64,7 +67,8 @@ class ConversionRow(NamedTuple):
     state : str
         "done"; "done already"; "changed": the source has changed since, or the target was made
         with other options or differs from its source; "failed"; "doubtful": doubts are errors,
-        and there is one; "stopped" and "not begun": the batch ended before.
+        and there is one; "stopped" and "not begun": the batch ended before. Of comparisons:
+        "equal", "different" and "missing".
     nbytes : int
         Bytes of pixels.
     stored : int
@@ -102,7 +106,7 @@ class ConversionRow(NamedTuple):
     @property
     def is_complete(self) -> bool:
         """Whether the target is complete."""
-        return self.state in {FINISHED, ALREADY}
+        return self.state in {FINISHED, ALREADY, EQUAL}
 
 
 def convert_one(task: ConversionTask) -> ConversionRow:
@@ -114,9 +118,9 @@ def convert_one(task: ConversionTask) -> ConversionRow:
             return row(LOST, planned.problem)
         add_formats(task.formats)
         with connected(task.scheduler):
-            found = _unlocked(task)
+            found = _compared(task) if task.only_compares else _unlocked(task)
     except KeyboardInterrupt:
-        found = _stopped(task)
+        found = row(STOPPED) if task.only_compares else _stopped(task)
     except DoubtError as error:
         found = row(IN_DOUBT, str(error))
     except Exception as error:  # noqa: BLE001 - the other conversions of the batch go on
@@ -134,6 +138,24 @@ def _unlocked(task: ConversionTask) -> ConversionRow:
             if time.monotonic() > end:
                 raise
             time.sleep(LOCKED_SECONDS / 20)
+
+
+def _compared(task: ConversionTask) -> ConversionRow:
+    """Compare a target with its source; nothing is written."""
+    planned = task.planned
+    if not os.path.lexists(planned.target):
+        return ConversionRow.of(planned, ABSENT, "there is no result")
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        data = _opened(task)
+        try:
+            verify_file(planned.target, data, progress=False)
+        except VerificationError as error:
+            problem = str(error).removeprefix(f"{planned.target}: ")
+            return ConversionRow.of(planned, DIFFERENT, problem)
+    row = ConversionRow.of(planned, EQUAL)
+    facts = stored_bytes(planned.target), _lacking(data), _texts(heard)
+    return row._replace(verified=True, stored=facts[0], lacking=facts[1], doubts=facts[2])
 
 
 def _asked(task: ConversionTask) -> ConversionRecord:

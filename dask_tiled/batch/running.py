@@ -8,12 +8,12 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing
 from functools import partial
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from dask_tiled.batch.children import LocalConverters
+from dask_tiled.batch.children import ConverterPool, LocalConverters
 from dask_tiled.batch.clusters import cluster_elsewhere, on_cluster
 from dask_tiled.batch.one import (
     FINISHED,
@@ -40,6 +40,8 @@ GRACE = 20.0
 """Seconds for conversions to stop after an interruption."""
 TICK = 1.0
 """Seconds between two reports of progress."""
+WORTH_BYTES, WORTH_FILES = 128 << 20, 64
+"""Bytes of pixels, and number of small files, that are converted while a process starts."""
 NOT_IN_BATCHES = "follow", "rest", "with_results", "dimension_names", "maps_disk"
 """Options that apply to one array."""
 
@@ -96,9 +98,10 @@ def convert_all(
     together : bool
         Write all pictures of a dataset to one zarr group.
     jobs : int, optional
-        Number of conversions at a time, each in its own process; by default one a processor. They
-        share the threads: each conversion has the number of processors divided by ``jobs``. On a
-        cluster, by default as many as keep the threads of all workers busy.
+        Number of conversions at a time, each in its own process; by default one a processor, or
+        fewer for little work. They share the threads: each conversion has the number of processors
+        divided by ``jobs``. On a cluster, by default as many as keep the threads of all workers
+        busy.
     part : (int, int), optional
         Convert a part of the pictures, such as (3, 16): the third of 16. A hash of the path of
         each result below ``target`` selects its part, on all machines, also while files are added.
@@ -163,46 +166,90 @@ def convert_all(
     >>> [row.state for row in rows]
     ['done already', 'done already']
     """
-    begun = monotonic()
-    one = (str, os.PathLike, CatalogueRow)
-    given: list[Source] = [sources] if isinstance(sources, one) else [*sources]
-    folder = absolute(target)
-    if is_url(folder):
-        raise DatasetError("batches are converted to a local folder", path=folder)
-    check_folder(folder)
     wrong = next((one for one in NOT_IN_BATCHES if options.get(one)), None)
     if wrong:
         raise DatasetError(f"{wrong}= applies to one array", found="many files")
-    jobs = None if jobs is None else check_whole("jobs", jobs, least=1)
-    end = None if deadline is None else begun + check_seconds("deadline", deadline)
-    quiet = None if watch is None else check_seconds("watch", watch)
-    opened, run = {**(opening or {})}, uuid.uuid4().hex
-    plan = partial(
-        ConversionPlan,
-        given,
-        folder,
-        suffix=suffix,
-        name=name,
-        pattern=pattern,
-        recursive=recursive,
-        together=together,
-        always=bool(opened.keys() - {"doubts"}),
-        part=part,
+    check_options(f"all{suffix}", options)
+    opened = {**(opening or {})}
+    given = BatchOptions(
+        suffix, name, pattern, recursive, together, jobs, part, deadline, watch, report, opened
     )
-    write_report = report_writer(report, part)
-    how = opened, options, together, update, overwrite, verify, run, pickled_formats()
-    batch = BatchRun(end, lambda planned: ConversionTask(planned, *how))
+    how = opened, options, together, update, overwrite, verify
+    return run_batch(sources, target, given, lambda one: ConversionTask(one, *how), told)
+
+
+class BatchOptions(NamedTuple):
+    """Options of :func:`convert_all` that say what belongs to a batch, and how it runs."""
+
+    suffix: str
+    name: str
+    pattern: str | Sequence[str] | None
+    recursive: bool
+    together: bool
+    jobs: int | None
+    part: tuple[int, int] | None
+    deadline: float | None
+    watch: float | None
+    report: str | os.PathLike[str] | None
+    opening: Mapping[str, Any]
+
+    def plan(self, sources: Sequence[Source], folder: str, **more: Any) -> ConversionPlan:
+        """Plan the conversions to a folder."""
+        return ConversionPlan(
+            sources,
+            folder,
+            suffix=self.suffix,
+            name=self.name,
+            pattern=self.pattern,
+            recursive=self.recursive,
+            together=self.together,
+            always=bool(self.opening.keys() - {"doubts"}),
+            part=self.part,
+            **more,
+        )
+
+
+def run_batch(
+    sources: Source | Sequence[Source],
+    target: str | os.PathLike[str],
+    given: BatchOptions,
+    task_of: Callable[[PlannedConversion], ConversionTask],
+    told: Told | None,
+) -> list[ConversionRow]:
+    """Run a task for each planned conversion, in child processes or on a cluster.
+
+    Errors are those of :func:`convert_all`.
+    """
+    begun = monotonic()
+    listed = [sources] if isinstance(sources, (str, os.PathLike, CatalogueRow)) else [*sources]
+    folder = absolute(target)
+    if is_url(folder):
+        raise DatasetError("batches have a local folder", path=folder)
+    check_folder(folder)
+    jobs = None if given.jobs is None else check_whole("jobs", given.jobs, least=1)
+    deadline, run = given.deadline, uuid.uuid4().hex
+    end = None if deadline is None else begun + check_seconds("deadline", deadline)
+    quiet = None if given.watch is None else check_seconds("watch", given.watch)
+    plan, formats = partial(given.plan, listed, folder), pickled_formats()
+    write_report = report_writer(given.report, given.part)
+    batch = BatchRun(end, lambda planned: task_of(planned)._replace(run=run, formats=formats))
     with ExitStack() as stack:
+        client = cluster_elsewhere()
+        pool = stack.enter_context(closing(ConverterPool(warm=client is None)))
         if quiet is not None:
-            batch.source = stack.enter_context(SourceWatch(given, folder, plan, quiet, opened))
+            watch = SourceWatch(listed, folder, plan, quiet, given.opening)
+            batch.source = stack.enter_context(watch)
         first = plan() if batch.source is None else batch.source.plan()
         first.check(may_be_empty=quiet is not None)
-        check_options(f"all{suffix}", options)
         batch.add(first.conversions if quiet is None else ())
         write_report(batch.rows)
-        most = len(first.conversions) if quiet is None else None
         paths = [one.files[0] for one in first.conversions if one.files]
-        converters = stack.enter_context(_converters(run, jobs, most, paths, folder, end))
+        if client is None:
+            most = processors() if quiet is not None else worthwhile_jobs(first.conversions)
+            converters: Converters = LocalConverters(run, jobs or most, pool)
+        else:
+            on_workers = on_cluster(run, client, jobs, paths, folder, end)
+            converters = stack.enter_context(on_workers)
         try:
             for row in batch.run(converters):
                 if told is not None:
@@ -220,6 +267,13 @@ def convert_all(
     return batch.rows
 
 
+def worthwhile_jobs(planned: Sequence[PlannedConversion]) -> int:
+    """Return the number of processes that convert for longer than they take to start."""
+    nbytes = sum(one.nbytes for one in planned)
+    worth = -(-nbytes // WORTH_BYTES) + len(planned) // WORTH_FILES
+    return max(1, min(worth, processors(), len(planned)))
+
+
 class Converters(Protocol):
     """What converts the pictures of a batch, several at a time."""
 
@@ -235,25 +289,6 @@ class Converters(Protocol):
 
     def end(self) -> None:
         """End all processes, also of conversions that have not stopped."""
-
-
-@contextmanager
-def _converters(
-    run: str,
-    jobs: int | None,
-    most: int | None,
-    paths: Sequence[str],
-    folder: str,
-    end: float | None,
-) -> Iterator[Converters]:
-    """Yield the processes of this machine, or the cluster of dask's client."""
-    client = cluster_elsewhere()
-    if client is None:
-        jobs = jobs or processors()
-        yield LocalConverters(run, max(1, jobs if most is None else min(jobs, most)))
-        return
-    with on_cluster(run, client, jobs, paths, folder, end) as converters:
-        yield converters
 
 
 class BatchRun:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,17 @@ def is_folder(target: str) -> bool:
     return target.endswith(("/", os.sep)) or os.path.isdir(target)
 
 
-def convert_batch(
+def check_no_batch(ctx: click.Context, options: Sequence[click.Option]) -> None:
+    """Refuse options of batches for a target that is no folder."""
+    default = click.core.ParameterSource.DEFAULT
+    for option in options:
+        if ctx.get_parameter_source(str(option.name)) is not default:
+            text = f"{max(option.opts, key=len)} needs a folder as OUT, such as OUT/, without"
+            raise click.UsageError(f"{text} the suffix of a format.", ctx)
+
+
+def run_batch(
+    run: Callable[..., list[ConversionRow]],
     sources: Sequence[str],
     target: str,
     *,
@@ -49,24 +59,23 @@ def convert_batch(
     opening: dict[str, Any],
     scheduler: str | None,
     cluster: tuple[str, int] | None,
-    watch: bool,
-    quiet: float,
     **given: Any,
 ) -> None:
-    """Convert sources to a folder; end with the exit code of the batch."""
-    from dask_tiled.batch.one import DIFFERS, IN_DOUBT, LOST, STOPPED, WAITING
-    from dask_tiled.batch.running import convert_all
+    """Convert sources to a folder, or compare them; end with the exit code of the batch.
+
+    ``run`` is ``convert_all`` or ``verify_all``.
+    """
+    from dask_tiled.batch.one import ABSENT, DIFFERENT, DIFFERS, IN_DOUBT, LOST, STOPPED, WAITING
 
     printer = _Printer(target, show=progress)
     try:
         with _terminable(), _on(scheduler, cluster):
-            rows = convert_all(
+            rows = run(
                 _expanded(sources),
                 target,
                 pattern=pattern or None,
                 opening=opening,
                 told=printer.told,
-                watch=quiet if watch else None,
                 **given,
             )
     except KeyboardInterrupt as error:
@@ -76,12 +85,12 @@ def convert_batch(
         printer.close()
     counts = Counter(row.state for row in rows)
     click.echo(f"{target}: {', '.join(f'{n} {state}' for state, n in counts.items()) or 'nothing'}")
-    failed = [row for row in rows if row.state in {LOST, DIFFERS}]
+    failed = [row for row in rows if row.state in {LOST, DIFFERS, DIFFERENT, ABSENT}]
     for row in failed[:MOST_LISTED]:
         click.echo(f"dask-tiled: {_line(row)}", err=True)
     if counts[STOPPED] or counts[WAITING]:
         count = counts[STOPPED] + counts[WAITING]
-        text = f"{count} of {len(rows)} are not converted yet. Run the same command to resume."
+        text = f"{count} of {len(rows)} are left. Run the same command to resume."
         raise Failure(text, UNFINISHED)
     if failed:
         hint = ". Pass --update to replace those that changed" if counts[DIFFERS] else ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource as Source
 
-from dask_tiled.command_line.batch import convert_batch, is_folder
+from dask_tiled.command_line.batch import check_no_batch, is_folder, run_batch
 from dask_tiled.command_line.exporting import BATCH, EXPORT, MAPS
 from dask_tiled.command_line.failures import INTERRUPTED, Failure, check_complete
 from dask_tiled.command_line.opening import (
@@ -84,13 +84,16 @@ def convert(
         "maps": maps,
         "maps_disk": maps_disk,
     }
-    default = ctx.get_parameter_source
+    watch, quiet = batch.pop("watch"), batch.pop("quiet")
     asked = _given(ctx, own)
     together = is_folder(target)
     if together or every:
         _check_of_several(ctx, asked | options, "a folder" if together else "--all", every=every)
     if together:
-        convert_batch(
+        from dask_tiled.batch.running import convert_all
+
+        run_batch(
+            convert_all,
             files,
             target,
             progress=own["progress"],
@@ -98,17 +101,12 @@ def convert(
             verify=check,
             together=every,
             opening=arguments(files, _given(ctx, options))[1],
+            watch=quiet if watch else None,
             **batch,
             **{name: x for name, x in asked.items() if name not in OF_WRITING},
         )
         return
-    wrong = next(
-        (option for option in BATCH if default(str(option.name)) is not Source.DEFAULT), None
-    )
-    if wrong:
-        option = max(wrong.opts, key=len)
-        text = f"{option} needs a folder as OUT, such as OUT/, without the suffix of a format."
-        raise click.UsageError(text, ctx)
+    check_no_batch(ctx, BATCH)
     from dask_tiled.converting import convert as export
 
     export.check_options(target, asked.keys() - OF_WRITING)

@@ -120,24 +120,24 @@ BATCH = (
         ["--jobs", "-j"],
         type=click.IntRange(1),
         show_default="processors",
-        help="Conversions at a time, which share the processors; on a cluster by its threads.",
+        help="Files at a time, which share the processors; on a cluster by its threads.",
     ),
     click.Option(
         ["--part"],
         type=PART,
         metavar="N/COUNT",
-        help="Convert a part of the files, such as 3/16: for an array of batch jobs.",
+        help="A part of the files, such as 3/16: for an array of batch jobs.",
     ),
     click.Option(
         ["--scheduler"],
         metavar="ADDRESS",
-        help="Convert on the workers of a dask cluster, such as tcp://host:8786.",
+        help="Use the workers of a dask cluster, such as tcp://host:8786.",
     ),
     click.Option(
         ["--cluster"],
         type=CLUSTER,
         metavar="KIND[:COUNT]",
-        help="Convert in jobs of a batch system, such as slurm:8, by dask-jobqueue.",
+        help="Use jobs of a batch system, such as slurm:8, by dask-jobqueue.",
     ),
     click.Option(
         ["--watch"], is_flag=True, help="Go on, and convert new datasets when they are complete."
@@ -160,3 +160,6 @@ BATCH = (
         help="Table of outcomes, .csv or .json; of a part, its name has the part.",
     ),
 )
+
+COMPARING = tuple(one for one in BATCH if one.name not in {"update", "watch", "quiet"})
+"""Options of batches that only compare results with their sources."""

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from dask_tiled.command_line.batch import check_no_batch, is_folder, run_batch
+from dask_tiled.command_line.exporting import COMPARING
 from dask_tiled.command_line.failures import check_complete
 from dask_tiled.command_line.opening import (
     CALIBRATING,
     OPENING,
     OpeningCommand,
+    arguments,
     files,
     opened,
     opened_all,
@@ -28,16 +33,34 @@ from dask_tiled.command_line.values import PATH
 @click.option(
     "--progress/--no-progress", default=None, help="Show a progress bar; by default in a terminal."
 )
+@with_options(COMPARING)
 @with_options((*CALIBRATING, *OPENING))
+@click.pass_context
 def verify(
-    files: tuple[str, ...], target: str, *, every: bool, progress: bool | None, **options: Any
+    ctx: click.Context,
+    /,
+    files: tuple[str, ...],
+    target: str,
+    *,
+    every: bool,
+    progress: bool | None,
+    **options: Any,
 ) -> None:
     """Compare an output of `convert` with the file, bit by bit.
 
-    Pass the same options for opening as to `convert`. The exit code is 1 if they differ.
+    Pass the same options as to `convert`. The exit code is 1 if they differ. If OUT is a folder,
+    each dataset of the files and folders is compared with its result in OUT; the exit codes are
+    those of `convert`, 4 if a result differs, is missing, or cannot be read.
     """
     from dask_tiled.converting.convert import verify_file
 
+    batch = {str(option.name): options.pop(str(option.name)) for option in COMPARING}
+    if is_folder(target):
+        _verify_folder(ctx, files, target, every=every, progress=progress, batch=batch)
+        return
+    check_no_batch(ctx, COMPARING)
+    if every and options.pop("disk") is not None:
+        raise click.UsageError("--disk applies to one dataset, not with --all.", ctx)
     if every:
         datasets = opened_all(files, options)
         verify_file(target, datasets, progress=progress)
@@ -48,6 +71,39 @@ def verify(
     show_compared(places)
     for place, arr in places.items():
         check_complete(place, arr.description, options["doubts"])
+
+
+def _verify_folder(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    target: str,
+    *,
+    every: bool,
+    progress: bool | None,
+    batch: dict[str, Any],
+) -> None:
+    """Compare the results in a folder; the folder with the records of `convert` may come first."""
+    from dask_tiled.batch.verifying import verify_all
+
+    if _has_records(files[0]) and not _has_records(target):
+        files, target = (*files[1:], target), files[0]
+    given = {
+        str(option.name): ctx.params[str(option.name)]
+        for option in (*CALIBRATING, *OPENING)
+        if ctx.get_parameter_source(str(option.name)) is not ParameterSource.DEFAULT
+    }
+    if wrong := next((name for name in ("disk", "dataset", "follow") if name in given), None):
+        raise click.UsageError(f"--{wrong} applies to one dataset, not with a folder.", ctx)
+    opening = arguments(files, given)[1]
+    run_batch(
+        verify_all, files, target, progress=progress, together=every, opening=opening, **batch
+    )
+
+
+def _has_records(folder: str) -> bool:
+    from dask_tiled.batch.records import FOLDER
+
+    return os.path.isdir(os.path.join(folder, FOLDER))
 
 
 def show_compared(places: Mapping[str, Any]) -> None:

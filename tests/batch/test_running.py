@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -74,6 +75,7 @@ def here(monkeypatch, tmp_path):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(running, "LocalConverters", Here)
+    monkeypatch.setattr(running, "ConverterPool", lambda **_: SimpleNamespace(close=list))
     monkeypatch.setattr(readers.HeaderReaders, "read", read_here)
 
 
@@ -771,7 +773,7 @@ def test_exit_codes_of_the_command():
     command(*stopped, "--strict", code=3)
     assert "deadline" in command("in", "late/", "--deadline", "soon", code=2).stderr
     late = command("in", "late/", "--deadline", "0.000001s", code=75)
-    assert late.stderr.endswith("2 of 2 are not converted yet. Run the same command to resume.\n")
+    assert late.stderr.endswith("2 of 2 are left. Run the same command to resume.\n")
 
 
 @pytest.mark.usefixtures("here")
@@ -840,6 +842,46 @@ def test_a_repeated_conversion_of_one_file_is_done_already(target):
     assert "exists" in command("in/a.npy", target, code=2).stderr
     command("in/a.npy", target, "--overwrite", "--no-progress")
     assert dask_tiled.open_dataset(target).sum().compute() == (FRAMES + 1).sum()
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("suffix", [".zarr", ".npy"])
+def test_results_are_compared_with_their_sources(suffix):
+    """Each dataset needs an equal result; nothing is written."""
+    for k in range(3):
+        save(f"night/{k}.npy", FRAMES + k)
+    states("night", "out", suffix=suffix)
+    words = ["verify", "night", "out/", "--to", suffix]
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "out/: 3 equal")
+    save("night/1.npy", FRAMES + 9)
+    save("night/3.npy")
+    Path("night/4.npy").write_bytes(b"\x93NUMPY")
+    before = sorted(Path("out").rglob("*"))
+    rows = dask_tiled.verify_all("night", "out", suffix=suffix, report="r.json")
+    assert [row.state for row in rows] == ["equal", "different", "equal", "missing", "failed"]
+    assert "a pixel differs, at [0, 0, 0]" in rows[1].problem
+    assert [row.verified for row in rows] == [True, False, True, False, False]
+    assert json.loads(Path("r.json").read_text())["conversions"][1]["state"] == "different"
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (
+        4, "out/: 2 equal, 1 different, 1 missing, 1 failed",
+    )  # fmt: skip
+    turned = CliRunner().invoke(app, ["verify", "out/", "night", "--to", suffix])
+    assert turned.stdout == done.stdout
+    assert sorted(Path("out").rglob("*")) == before
+    refused = CliRunner().invoke(app, ["verify", "night", "out/", "--dataset", "1"])
+    assert refused.exit_code == 2
+    assert "--dataset applies to one dataset" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("sizes", "jobs"), [([], 1), ([1000] * 60, 1), ([1000] * 200, 4), ([1 << 30] * 3, 3)]
+)
+def test_little_work_starts_few_processes(monkeypatch, sizes, jobs):
+    monkeypatch.setattr(running, "processors", lambda: 8)
+    planned = [PlannedConversion("a", "b", nbytes=size) for size in sizes]
+    assert running.worthwhile_jobs(planned) == jobs
 
 
 @pytest.mark.slow
@@ -915,12 +957,12 @@ def test_a_process_that_ends_is_one_failure(tmp_path, monkeypatch):
         np.save(tmp_path / f"{k}.npy", FRAMES)
     begun = children.Converter.begin
 
-    def killed(self, task):
+    def killed(self, task, threads):
         if task.planned.source.endswith("1.npy"):
             self.task = task
             self._process.kill()
         else:
-            begun(self, task)
+            begun(self, task, threads)
 
     monkeypatch.setattr(children.Converter, "begin", killed)
     rows = dask_tiled.convert_all(tmp_path, tmp_path / "out", jobs=1)

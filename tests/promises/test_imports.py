@@ -159,7 +159,7 @@ FROM_PRIVATE = {
 }
 # Private attributes of objects of other packages.
 OF_OTHERS = {
-    "dask_tiled.batch.children": {"_exit"},  # of os, which documents it
+    "dask_tiled.batch.child": {"_exit"},  # of os, which documents it
     "dask_tiled.opened.inputs": {"_data"},  # of xarray's variables: data that is not loaded yet
     "dask_tiled.errors": {"_getframe"},
     "dask_tiled.apart.child": {"_exit"},  # of os, which documents it
