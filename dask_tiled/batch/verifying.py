@@ -34,9 +34,9 @@ def verify_all(
 
     Parameters
     ----------
-    sources, target, suffix, name, pattern, recursive, together, part, opening : optional
+    sources, target, suffix, name, pattern, recursive, together : optional
         As they were passed to :func:`convert_all`.
-    jobs, deadline, report, told : optional
+    jobs, part, deadline, report, opening, told : optional
         As for :func:`convert_all`.
 
     Returns

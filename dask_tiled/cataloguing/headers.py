@@ -18,6 +18,7 @@ from dask_tiled.errors import (
     UnknownFormatError,
     unwarned,
 )
+from dask_tiled.files.file import File
 from dask_tiled.files.paths import is_url, noting_looked
 from dask_tiled.formats.registry import add_formats, formats, recognised_by
 from dask_tiled.model.axes import Axis
@@ -132,6 +133,8 @@ def _contents_of(path: str) -> tuple[Contents, dict[str, str]]:
     """List the pictures, also of a truncated file; return the option that it then needs."""
     quiet: dict[str, Any] = {"doubts": "ignore"}
     with unwarned():  # the header has what warnings tell
+        if os.path.isfile(path):
+            File.at(path)  # of an empty file, nothing else need be tried
         try:
             return list_contents(path, None, quiet), {}
         except (MissingFileError, TruncatedFileError) as error:

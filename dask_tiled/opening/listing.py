@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from dask_tiled.errors import DatasetError, printable
+from dask_tiled.errors import DatasetError, UnknownFormatError, printable
 from dask_tiled.formats.describing import from_the_root
 from dask_tiled.model.description import Description, facts_of
 from dask_tiled.model.doubts import OF_THE_LIST
@@ -124,6 +124,8 @@ def _first_described(path: Any, options: Mapping[str, Any]) -> Description:
     """Return the description of the default dataset, or else of the first undamaged one."""
     try:
         return describe(path, **options)
+    except UnknownFormatError:
+        raise
     except DatasetError as error:
         for number in range(MOST_TRIED):
             with suppress(*FAULTS):

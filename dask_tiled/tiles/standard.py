@@ -168,7 +168,8 @@ def _check(x: Reducible, names: Sequence[str]) -> None:
     """Raise a TilingError if maps are not defined for an array."""
     of_scans = [name for name in names if name not in OF_FRAMES]
     if not x.nav_ndim:
-        raise TilingError("maps need navigation axes", found=f"shape {x.arr.shape}")
+        expected, found = "a scan or a series of frames", f"one image of shape {x.arr.shape}"
+        raise TilingError("maps need navigation axes", expected=expected, found=found)
     if of_scans and (x.nav_ndim < 2 or x.arr.ndim - x.nav_ndim != 2):
         raise TilingError(
             f"{of_scans[0]} needs a scan of images",
