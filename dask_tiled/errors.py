@@ -172,6 +172,10 @@ def format_shape(shape: Iterable[int]) -> str:
     return " \N{MULTIPLICATION SIGN} ".join(map(str, shape))
 
 
+class UnknownOptionError(DatasetError):
+    """The format of the file lacks an option."""
+
+
 class UnknownFormatError(DatasetError):
     """No format recognises the file, or no format has the given name.
 

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from contextlib import suppress
 from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
+from dask_tiled.system.names import offered
+from dask_tiled.system.processes import connection_of, without
+
 # dask.array imports libraries of other arrays if they are installed, which takes a third of the
 # time to start. No chunk of a file is such an array.
-_OTHERS = {name: None for name in ("sparse", "xarray") if name not in sys.modules}
-sys.modules.update(_OTHERS)  # type: ignore[arg-type]
-import dask.array  # noqa: E402, F401
+with without("sparse", "xarray"):
+    from dask import config
 
-for _name in _OTHERS:
-    del sys.modules[_name]
-
-from dask import config  # noqa: E402
-
-from dask_tiled.batch.children import STOP  # noqa: E402
-from dask_tiled.batch.one import STOPPED, ConversionRow, ConversionTask, convert_one  # noqa: E402
-from dask_tiled.system.names import offered  # noqa: E402
-from dask_tiled.system.processes import connection_of  # noqa: E402
+    from dask_tiled.batch.children import STOP
+    from dask_tiled.batch.one import STOPPED, ConversionRow, ConversionTask, convert_one
 
 
 def serve(number: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 from dask_tiled.cataloguing.headers import FileHeader, stem
 from dask_tiled.formats.tools.files import natural_key
@@ -21,7 +22,9 @@ class Belongings:
     Parameters
     ----------
     headers : iterable of FileHeader
-        All files of the folder.
+        The datasets of the folder, also damaged ones.
+    others : set of str
+        The other files of the folder.
     claimed : set of str
         Files that belong to datasets of other folders.
 
@@ -33,7 +36,9 @@ class Belongings:
         Number of files that belong to none.
     """
 
-    def __init__(self, headers: Iterable[FileHeader], claimed: set[str]) -> None:
+    def __init__(
+        self, headers: Iterable[FileHeader], others: AbstractSet[str], claimed: set[str]
+    ) -> None:
         left = [one for one in headers if one.path not in claimed]
         left.sort(key=lambda one: natural_key(one.path))
         self.datasets: dict[str, list[str]] = {}
@@ -49,8 +54,10 @@ class Belongings:
             for one in alike:
                 self._add(owner or first.path, one.path)
         self._add_damaged([one for one in left if one.problem])
-        self._add_looked(left)
-        self.others = sum(one.path not in self._owner for one in left)
+        rest = others - claimed if claimed else others
+        self._add_looked(left, rest)
+        self.others = sum(path not in self._owner for path in rest)
+        self.others += sum(one.path not in self._owner for one in left)
 
     def _add(self, owner: str, path: str) -> None:
         if path not in self._owner:
@@ -65,9 +72,8 @@ class Belongings:
             self._add(first, first)
             self._add(self._owner[first], one.path)
 
-    def _add_looked(self, left: Iterable[FileHeader]) -> None:
+    def _add_looked(self, left: Iterable[FileHeader], rest: AbstractSet[str]) -> None:
         """Add the files that are no datasets to those that need them."""
-        rest = {one.path for one in left if not one.is_dataset}
         for one in left:
             if one.path in self.datasets:
                 for path in sorted(one.looked & rest, key=natural_key):

@@ -12,7 +12,13 @@ from typing import NamedTuple
 
 from dask_tiled.apart.calls import EndedError
 from dask_tiled.cataloguing.belonging import Belongings
-from dask_tiled.cataloguing.headers import FileHeader, PictureHeader, prepared, read_header
+from dask_tiled.cataloguing.headers import (
+    FileHeader,
+    PictureHeader,
+    prepared,
+    read_header,
+    read_headers,
+)
 from dask_tiled.cataloguing.readers import HeaderReaders
 from dask_tiled.cataloguing.store import HeaderStore
 from dask_tiled.cataloguing.walking import FolderFiles, FolderWalk, Stamp
@@ -25,7 +31,11 @@ SECONDS = 10.0
 """CPU seconds for the headers of a file; by the clock, they may take ten times as long."""
 MOST_READERS = 8
 AHEAD = 8
-"""Files that wait for each reader."""
+"""Groups of files that wait for each reader."""
+MOST_TOGETHER = 64
+"""Files whose headers are read in one call."""
+Headers = list[tuple[str, FileHeader | bool | None]]
+"""Files with what :func:`read_headers` returns for each."""
 
 
 class FoundDataset(NamedTuple):
@@ -113,8 +123,8 @@ class Discovery:
                     known = self._store.known(folder) if self._store is not None else {}
                     pending = _Pending(folder, self._claimed, known)
                     waiting.append(pending)
-                    for path in pending.order():
-                        pending.begin(threads, partial(_header_of, readers), path)
+                    for paths in pending.groups(count):
+                        pending.begin(threads, partial(_headers_of, readers), paths)
                         while sum(one.open for one in waiting) >= AHEAD * count:
                             waiting[0].wait()
                             yield from self._finished(waiting)
@@ -131,11 +141,10 @@ class Discovery:
         while waiting and waiting[0].begun and not waiting[0].open:
             pending = waiting.popleft()
             folder = pending.folder
-            new = [one for path, one in pending.headers.items() if path not in pending.known]
-            self.read += len(new)
+            self.read += pending.read
             if self._store is not None:
-                self._store.keep(folder, (one for one in new if one.is_lasting))
-            found = Belongings(pending.headers.values(), self._claimed)
+                self._store.keep(folder, pending.new())
+            found = Belongings(pending.headers.values(), pending.others.keys(), self._claimed)
             self.others += folder.others + found.others
             for path in sorted(found.datasets, key=natural_key):
                 files, header = found.datasets[path], pending.headers[path]
@@ -155,49 +164,79 @@ class _Pending:
         self.begun = False
         """Whether the headers of all files are being read."""
         self._claimed, self._parts = claimed, set[str]()
-        self._futures: deque[Future[FileHeader | None]] = deque()
-        self.headers = dict(known)
+        self._futures: deque[Future[Headers]] = deque()
+        self.headers = {path: one for path, one in known.items() if one.is_dataset}
+        """The datasets, also damaged ones."""
+        self.others = dict.fromkeys(known.keys() - self.headers.keys(), True)
+        """Whether each file that is no dataset is none as long as no file changes."""
+        self.read = 0
+        """Number of files whose headers were read."""
         for one in known.values():
-            self._note_parts(one)
+            self._parts |= one.parts
 
     @property
     def open(self) -> int:
-        """Number of files whose headers were not collected yet."""
+        """Number of groups of files whose headers were not collected yet."""
         while self._futures and self._futures[0].done():
             self.wait()
         return len(self._futures)
 
-    def order(self) -> list[str]:
-        """Return the unknown files, without a number first: these may be masters of the others."""
+    def groups(self, readers: int) -> Iterator[list[str]]:
+        """Yield the unknown files, without a number first: these may be masters of the others."""
 
         def key(path: str) -> tuple[object, ...]:
             return NUMBERED.fullmatch(path) is not None, natural_key(path)
 
-        return sorted(self.folder.stamps.keys() - self.known.keys(), key=key)
+        left = sorted(self.folder.stamps.keys() - self.known.keys(), key=key)
+        size = max(1, min(MOST_TOGETHER, len(left) // (AHEAD * readers)))
+        for k in range(0, len(left), size):
+            yield left[k : k + size]
 
     def begin(
-        self, threads: ThreadPoolExecutor, read: Callable[[str], FileHeader], path: str
+        self, threads: ThreadPoolExecutor, read: Callable[[list[str]], Headers], paths: list[str]
     ) -> None:
-        """Read the headers of a file, unless it turns out to be a part of another one."""
-        self._futures.append(threads.submit(self._read, read, path))
+        """Read the headers of files, except for those that turn out to be parts of others."""
+        self._futures.append(threads.submit(self._read, read, paths))
 
-    def _read(self, read: Callable[[str], FileHeader], path: str) -> FileHeader | None:
-        if path in self._parts or path in self._claimed:
-            return None
-        found = read(path)
-        self._note_parts(found)
+    def _read(self, read: Callable[[list[str]], Headers], paths: list[str]) -> Headers:
+        left = [path for path in paths if path not in self._parts and path not in self._claimed]
+        found = read(left) if left else []
+        for _, header in found:
+            if isinstance(header, FileHeader):
+                self._parts |= header.parts
         return found
 
-    def _note_parts(self, header: FileHeader) -> None:
-        """Note the files that need not be read; the first one may be the better one to open."""
-        self._parts.update(sorted(header.pixels, key=natural_key)[1:])
-
     def wait(self) -> None:
-        """Collect the header of the next file."""
-        if self._futures:
-            found = self._futures.popleft().result()
-            if found is not None:
-                self.headers[found.path] = found
+        """Collect the headers of the next files."""
+        for path, header in self._futures.popleft().result() if self._futures else ():
+            self.read += header is not None
+            if isinstance(header, FileHeader):
+                self.headers[path] = header
+            elif header is not None:
+                self.others[path] = header
+
+    def new(self) -> Iterator[FileHeader]:
+        """Yield the headers that were read, and are valid as long as no file changes."""
+        for path, header in self.headers.items():
+            if header.is_lasting and path not in self.known:
+                yield header
+        for path, is_lasting in self.others.items():
+            if is_lasting and path not in self.known:
+                yield FileHeader(path)
+
+
+def _headers_of(readers: HeaderReaders, paths: list[str]) -> Headers:
+    """Read the headers of files together; one by one if a file ends its reader."""
+    if len(paths) > 1:
+        with suppress(EndedError, DatasetError):
+            return [*zip(paths, readers.read(read_headers, paths), strict=True)]
+    found, parts = Headers(), set[str]()
+    for path in paths:
+        if path not in parts:
+            header = _header_of(readers, path)
+            parts |= header.parts
+            found.append((path, header if header.is_dataset else header.is_lasting))
+    return found
 
 
 def _header_of(readers: HeaderReaders, path: str) -> FileHeader:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ from dask_tiled.errors import (
 from dask_tiled.files.file import File
 from dask_tiled.files.paths import is_url, noting_looked
 from dask_tiled.formats.registry import add_formats, formats, recognised_by
+from dask_tiled.formats.tools.files import natural_key
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import as_json
@@ -85,6 +86,11 @@ class FileHeader(NamedTuple):
         """Whether the path is a dataset, perhaps a damaged one."""
         return bool(self.pictures or self.problem)
 
+    @property
+    def parts(self) -> set[str]:
+        """Files that need not be read; the first one may be the better one to open."""
+        return {*sorted(self.pixels, key=natural_key)[1:]}
+
 
 def stem(path: str) -> str:
     """Return a file's name without suffixes; files of one dataset may share it."""
@@ -127,6 +133,26 @@ def read_header(path: str, *, alone: bool = False) -> FileHeader:
     pixels = frozenset().union(*map(_pixel_files, descs))
     form = "" if contents.default is None else contents.default.format
     return FileHeader(path, form, pictures, files, pixels, frozenset(looked))
+
+
+def read_headers(paths: Sequence[str]) -> list[FileHeader | bool | None]:
+    """Describe the pictures of several files.
+
+    Returns
+    -------
+    list of FileHeader, bool or None
+        For each path, its header; of no dataset, whether that lasts as long as no file changes;
+        None if the path is not read, as it is a part of one before.
+    """
+    headers, parts = list[FileHeader | bool | None](), set[str]()
+    for path in paths:
+        if path in parts:
+            headers.append(None)
+            continue
+        header = read_header(path)
+        parts |= header.parts
+        headers.append(header if header.is_dataset else header.is_lasting)
+    return headers
 
 
 def _contents_of(path: str) -> tuple[Contents, dict[str, str]]:

@@ -43,7 +43,9 @@ class HeaderReaders:
         while self._free:
             self._free.pop()[0].close()
 
-    def read(self, function: Callable[..., T], *args: Any, alone: Callable[..., T]) -> T:
+    def read(
+        self, function: Callable[..., T], *args: Any, alone: Callable[..., T] | None = None
+    ) -> T:
         """Call a function in a child; if it ends its process, call ``alone`` in another one.
 
         Raises
@@ -56,6 +58,8 @@ class HeaderReaders:
         except DeadlineError:
             raise
         except EndedError:
+            if alone is None:
+                raise
             return self._run(alone, *args)
 
     def _run(self, function: Callable[..., T], *args: Any) -> T:

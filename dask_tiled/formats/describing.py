@@ -22,6 +22,7 @@ from dask_tiled.errors import (
     Guard,
     MissingFileError,
     UnknownFormatError,
+    UnknownOptionError,
     check_flag,
     nearest,
 )
@@ -212,7 +213,7 @@ def describe_as(
         hint = f"Pass {meant}=." if meant else nearest(unknown[0], (*known, *general))
         own = ", ".join(sorted(set(known) - set(common)))
         expected = f"one of {own}" if own else "no options"
-        raise DatasetError(problem, path=paths[0], expected=expected, hint=hint)
+        raise UnknownOptionError(problem, path=paths[0], expected=expected, hint=hint)
     for key in options:
         if isinstance(known[key], bool):
             check_flag(key, options[key], path=paths[0])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from dask_tiled.errors import DatasetError, UnknownFormatError, printable
+from dask_tiled.errors import DatasetError, UnknownFormatError, UnknownOptionError, printable
 from dask_tiled.formats.describing import from_the_root
 from dask_tiled.model.description import Description, facts_of
 from dask_tiled.model.doubts import OF_THE_LIST
@@ -128,6 +127,10 @@ def _first_described(path: Any, options: Mapping[str, Any]) -> Description:
         raise
     except DatasetError as error:
         for number in range(MOST_TRIED):
-            with suppress(*FAULTS):
+            try:
                 return describe(path, **options, dataset=number)
+            except UnknownOptionError:  # the format has one dataset
+                break
+            except FAULTS:
+                continue
         raise error from None

@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from dask_tiled.system.names import offered
@@ -87,3 +87,15 @@ def end(process: subprocess.Popen[bytes]) -> None:
             else:
                 _killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+@contextmanager
+def without(*names: str) -> Iterator[None]:
+    """Let imports of libraries fail in this context, unless they were imported before."""
+    hidden: dict[str, Any] = {name: None for name in names if name not in sys.modules}
+    sys.modules.update(hidden)
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]

@@ -25,6 +25,7 @@ from checks import unprivileged
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from own_format import BYTES, own_format
 
 import dask_tiled
 from dask_tiled import DatasetError
@@ -35,7 +36,6 @@ from dask_tiled.batch.records import read_record
 from dask_tiled.cataloguing import readers
 from dask_tiled.command_line import values
 from dask_tiled.command_line.app import app
-from dask_tiled.formats.registry import _registered
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_mib_series
 
 FRAMES = counting_frames((6, 4, 16), "u2", bits=12)
@@ -973,28 +973,14 @@ def test_a_process_that_ends_is_one_failure(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_formats_of_this_process(tmp_path):
     """The processes that list and convert get them."""
-    from dask_tiled.formats import tools
-
-    def describe(paths):
-        file = tools.File.only(paths, "mine")
-        layout = tools.lay_out([file], tools.Record((2, 2), tools.plain(np.dtype("u1"))), 4)
-        return tools.Description.of("mine", layout, {})
-
-    def sniff(_, head):
-        return None if head.startswith(b"MINE") else "does not begin with MINE"
-
-    (tmp_path / "a.mine").write_bytes(b"MINE" * 4)
-    mine = dask_tiled.Format("mine", (".mine",), "2 x 2", "one axis", sniff, describe)
-    dask_tiled.register_format(mine)
-    try:
+    (tmp_path / "a.mine").write_bytes(BYTES)
+    with own_format() as mine:
         (row,) = dask_tiled.convert_all(tmp_path, tmp_path / "out", jobs=1)
         assert (row.state, row.problem) == ("done", "")
         lock = threading.Lock()
-        dask_tiled.register_format(replace(mine, describe=lambda paths: lock and describe(paths)))
+        dask_tiled.register_format(replace(mine, sniff=lambda *_: lock and "no"))
         with pytest.raises(DatasetError, match="registered formats cannot be sent"):
             dask_tiled.convert_all(tmp_path, tmp_path / "out", jobs=1)
-    finally:
-        del _registered["mine"]
 
 
 @pytest.mark.slow

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from checks import unprivileged
 from formats_table import TABLE
+from own_format import BYTES, own_format
 
 import dask_tiled
 from dask_tiled.cataloguing.discovering import Discovery
 from dask_tiled.cataloguing.headers import read_header
 from dask_tiled.errors import warn
-from dask_tiled.formats.registry import _registered
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_mib_series, write_mrc
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
@@ -202,7 +202,7 @@ def test_files_that_end_or_delay_their_reader(tmp_path):
         content = bytearray(path.read_bytes())
     content[content.find(b"OHDR") + 8] ^= 0xFF
     path.write_bytes(content)
-    told = {os.path.basename(one.path): one.problem for one in Discovery(tmp_path, seconds=0.5)}
+    told = {os.path.basename(one.path): one.problem for one in Discovery(tmp_path, seconds=1)}
     assert "the HDF5 library crashes or hangs" in told.pop("deadly.h5")
     assert "the deadline was exceeded" in told.pop("waits.h5")
     assert told == {f"good{k}.h5": "" for k in range(3)}
@@ -324,27 +324,41 @@ def test_files_that_vanish(tmp_path, monkeypatch):
 
 def test_formats_of_this_process(tmp_path):
     """Child processes get them; their warnings are in the headers."""
-    from dask_tiled.formats import tools
-
-    def describe(paths):
-        warn("a warning of the format")
-        file = tools.File.only(paths, "mine")
-        layout = tools.lay_out([file], tools.Record((2, 2), tools.plain(np.dtype("u1"))), 4)
-        return tools.Description.of("mine", layout, {})
-
-    def sniff(_, head):
-        return None if head.startswith(b"MINE") else "does not begin with MINE"
-
-    (tmp_path / "a.mine").write_bytes(b"MINE" * 4)
+    (tmp_path / "a.mine").write_bytes(BYTES)
     assert list(Discovery(tmp_path)) == []
-    mine = dask_tiled.Format("mine", (".mine",), "2 x 2", "one axis", sniff, describe)
-    dask_tiled.register_format(mine)
-    try:
+    with own_format(lambda _: warn("a warning of the format")):
         (one,) = Discovery(tmp_path)
-    finally:
-        del _registered["mine"]
     assert not one.problem
     assert (one.format, one.pictures[0].shape) == ("mine", (3, 2, 2))
+
+
+@pytest.mark.slow
+def test_one_of_many_files_ends_its_reader(tmp_path):
+    """Headers are read in groups: those of the others of its group are read all the same."""
+    for k in range(200):
+        (tmp_path / f"{k}_.mine").write_bytes(BYTES)
+        (tmp_path / f"{k}_.txt").write_bytes(b"")
+    (tmp_path / "77_.mine").rename(tmp_path / "deadly.mine")
+    with own_format(lambda path: "deadly" in path and os._exit(3)):
+        search = Discovery(tmp_path)
+        problems = {os.path.basename(one.path): one.problem for one in search}
+    assert "exit code 3" in problems.pop("deadly.mine")
+    assert {*problems.values()} == {""}
+    assert (len(problems), search.others, search.read) == (199, 200, 400)
+
+
+@pytest.mark.parametrize("content", [b"", b"some text, no header"])
+def test_files_that_are_no_datasets_are_hardly_tried(tmp_path, monkeypatch, content):
+    """Raw files have one dataset, so that a second attempt ends: no others are looked for."""
+    from dask_tiled.formats import describing
+
+    (tmp_path / "a.dat").write_bytes(content)
+    asked, found = [], describing.describe_as
+    monkeypatch.setattr(
+        describing, "describe_as", lambda *args, **more: asked.append(args) or found(*args, **more)
+    )
+    assert not read_header(str(tmp_path / "a.dat")).is_dataset
+    assert len(asked) <= 2
 
 
 def test_a_folder_of_many_files_is_read_ahead_in_part(tmp_path, monkeypatch):
@@ -369,7 +383,7 @@ def test_a_folder_of_many_files_is_read_ahead_in_part(tmp_path, monkeypatch):
 
 def test_only_headers_are_read(tmp_path, monkeypatch):
     """Of 50 files of 4 MiB, a few kilobytes each; a series is described once."""
-    from dask_tiled.cataloguing import discovering
+    from dask_tiled.cataloguing import headers, readers
     from dask_tiled.files import file
 
     frames = np.zeros((64, 256, 128), "u2")
@@ -379,20 +393,20 @@ def test_only_headers_are_read(tmp_path, monkeypatch):
         np.save(tmp_path / f"{k}.npy", frames)
     members = write_mib_series(tmp_path / "series_", frames[:32], frames_per_file=2, hdr=False)
     assert len(members) == 16
-    read, asked, pread, header_of = [], [], file.pread, discovering._header_of
+    read, asked, pread = [], [], file.pread
 
     def counted(fd, nbytes, offset):
         found = pread(fd, nbytes, offset)
         read.append(len(found))
         return found
 
-    def header(readers, path):
+    def header(path, **options):
         asked.append(path)
-        return header_of(readers, path)
+        return read_header(path, **options)
 
     monkeypatch.setattr(file, "pread", counted)
-    monkeypatch.setattr(discovering, "_header_of", header)
-    monkeypatch.setattr(discovering.HeaderReaders, "read", lambda _, read, path, **__: read(path))
+    monkeypatch.setattr(headers, "read_header", header)
+    monkeypatch.setattr(readers.HeaderReaders, "read", lambda _, read, paths, **__: read(paths))
     assert len(list(Discovery(tmp_path))) == 31
     assert 30 < len(asked) <= 33
     assert sum(read) < 31 * 100_000
