@@ -108,7 +108,9 @@ class FolderWalk:
             if is_dataset:
                 yield FolderFiles(folder, {folder: self._whole(folder)})
                 continue
-            kept = {path: one for path, one in files.items() if self._matches(path)}
+            kept = files
+            if self._patterns is not None:
+                kept = {path: one for path, one in files.items() if self._matches(path)}
             others += len(files) - len(kept)
             if kept or others:
                 yield FolderFiles(folder, kept, others)

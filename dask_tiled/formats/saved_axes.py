@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ from dask_tiled.files.paths import OF_AXES, Border, axes_file, border, within
 from dask_tiled.files.sidecars import write_beside
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import described, replaced
-from dask_tiled.model.description import Description, facts_of
+from dask_tiled.model.description import SAVED_SCAN, Description, facts_of
+from dask_tiled.model.indexing import Cut
 
 VERSION = 1
 MOST_BYTES = 1 << 20
@@ -23,11 +25,47 @@ CHOICES = "dataset", "field", "hdu"
 REMEDY = "Correct the file, or remove it."
 
 
+class SavedScan(NamedTuple):
+    """The shape of a scan, and the part of it that is shown."""
+
+    nav_shape: tuple[int, ...]
+    ends: tuple[tuple[int, int], ...]
+    """Start and stop along each axis of the array."""
+
+    @classmethod
+    def shown_by(cls, desc: Description) -> SavedScan:
+        """Return the scan of a description: a saved one, or else all of it."""
+        told = facts_of(desc).get(SAVED_SCAN)
+        if isinstance(told, Mapping):
+            return cls(told["nav_shape"], told["ends"])
+        return cls(desc.nav_shape, tuple((0, size) for size in desc.shape))
+
+    def of(self, desc: Description, path: str) -> Description:
+        """Return the part of a description, which says where the crop is from.
+
+        Raise a CorruptFileError if the description has no such part.
+        """
+        sizes = [size for _, size in self.ends]
+        if len(sizes) != len(desc.shape) or any(map(operator.gt, sizes, desc.shape)):
+            problem, expected = "the saved crop exceeds the scan", f"within {desc.shape}"
+            raise CorruptFileError(
+                problem, path=path, expected=expected, found=self.ends, hint=REMEDY
+            )
+        pairs = zip(desc.axes, self.ends, desc.shape, strict=True)
+        parts = [f"{a.name} {ends[0]} to {ends[1] - 1}" for a, ends, n in pairs if ends != (0, n)]
+        told = " x ".join(map(str, desc.nav_shape)) + " positions"
+        told += f", of which {', '.join(parts)}" if parts else ""
+        told += f", by {os.path.basename(path)}; nav_shape= opens all"
+        cuts = [Cut(start, 1, stop - start) for start, stop in self.ends]
+        return desc.cut(cuts).with_facts(**{SAVED_SCAN: {"told": told, **self._asdict()}})
+
+
 class SavedAxes(NamedTuple):
     """Axes from a file next to a scan, by their names in the scan's own files."""
 
     path: str
     axes: Mapping[str, Axis]
+    scan: SavedScan | None = None
 
     @classmethod
     def at(cls, path: str, desc: Description) -> SavedAxes:
@@ -40,7 +78,8 @@ class SavedAxes(NamedTuple):
         if known is not None and desc.files[0].path + OF_AXES != path:  # next to a zarr folder
             known = Border([os.path.dirname(path)], outside=known.outside)
         with within(known):
-            return cls(path, _read(path).get(_picture(desc, path), {}))
+            picture, (axes, scans) = _picture(desc, path), _read(path)
+            return cls(path, axes.get(picture, {}), scans.get(picture))
 
     def of(self, desc: Description) -> Description:
         """Return the description with the saved axes.
@@ -53,23 +92,31 @@ class SavedAxes(NamedTuple):
         return desc.with_axes(axes, os.path.basename(self.path))
 
 
-def save_axes(desc: Description) -> str:
+def save_axes(desc: Description, scan: SavedScan | None = None) -> str:
     """Write the axes that differ from those of the file to a file next to it; return its path.
+
+    With a scan, also its shape and crop.
 
     Raise a DatasetError if no axis differs from the file's, the file is remote, or its folder is
     read-only.
     """
     path = axes_file(desc.files[0].path)
     axes = desc.overridden()
-    if not axes:
+    if not axes and scan is None:
         hint = "Calibrate axes with with_axes() first."
         raise DatasetError("there are no changed axes to save", path=desc.files[0].path, hint=hint)
-    pictures, picture = _read(path) if os.path.isfile(path) else {}, _picture(desc, path)
+    pictures, scans = _read(path) if os.path.isfile(path) else ({}, {})
+    picture = _picture(desc, path)
     pictures[picture] = {**pictures.get(picture, {}), **axes}
+    if scan is not None:
+        scans[picture] = scan
     told = {
         key: {name: axis.as_json() for name, axis in some.items()} for key, some in pictures.items()
     }
-    text = json.dumps({"dask_tiled_axes": VERSION, "pictures": told}, indent=1, ensure_ascii=False)
+    document: dict[str, Any] = {"dask_tiled_axes": VERSION, "pictures": told}
+    if scans:
+        document["scans"] = {key: one._asdict() for key, one in scans.items()}
+    text = json.dumps(document, indent=1, ensure_ascii=False)
     content = (text + "\n").encode("utf8", "backslashreplace")
     hint = "Pass axes= whenever you open the scan, or copy it to a writable folder."
     write_beside(path, content, "the axes", hint)
@@ -86,8 +133,8 @@ def _picture(desc: Description, path: str) -> str:
     return f"{picture} at level {facts['level']}" if facts.get("level") else picture
 
 
-def _read(path: str) -> dict[str, dict[str, Axis]]:
-    """Return the saved axes of all images."""
+def _read(path: str) -> tuple[dict[str, dict[str, Axis]], dict[str, SavedScan]]:
+    """Return the saved axes of all images, and the saved scans."""
     with _reading_of(path):
         text = read_head(path, MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
@@ -97,10 +144,20 @@ def _read(path: str) -> dict[str, dict[str, Axis]]:
             raise DatasetError(
                 "another version", expected=VERSION, found=document["dask_tiled_axes"]
             )
-        return {
+        found = {
             picture: {name: _axis(name, told, path) for name, told in axes.items()}
             for picture, axes in document["pictures"].items()
         }
+        return found, {key: _scan(told) for key, told in document.get("scans", {}).items()}
+
+
+def _scan(told: Any) -> SavedScan:
+    """Return a saved scan; raise a ValueError if it is none."""
+    shape = tuple(map(operator.index, told["nav_shape"]))
+    ends = tuple((operator.index(start), operator.index(stop)) for start, stop in told["ends"])
+    if min(shape, default=1) < 1 or any(not 0 <= start < stop for start, stop in ends):
+        raise ValueError(f"the scan is {told}")
+    return SavedScan(shape, ends)
 
 
 def _axis(name: str, told: Any, path: str) -> Axis:

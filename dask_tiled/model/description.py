@@ -30,6 +30,8 @@ CALIBRATED, RENAMED = "calibrated", "renamed"
 """Metadata keys of a format: the source of each axis that the file itself does not describe, and
 the names of renamed axes in the file."""
 BY_USER = "the user"
+SAVED_SCAN = "saved_scan"
+"""Metadata key: which part of a scan is shown, as it was saved, and a text that says so."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -149,6 +151,11 @@ class Description:
     def _told(self, key: str) -> Mapping[str, str]:
         found = facts_of(self).get(key)
         return found if isinstance(found, Mapping) else {}
+
+    @property
+    def saved_scan(self) -> str:
+        """Which part of the scan is shown, as text; empty unless it was saved."""
+        return str(self._told(SAVED_SCAN).get("told", ""))
 
     def overridden(self, by: str | None = None) -> dict[str, Axis]:
         """Return the axes that differ from the file's, by their names in the file.
@@ -328,6 +335,7 @@ class Description:
             ("files", files),
             ("navigation", nav or "none"),
             ("signal", sig or "none"),
+            *([("scan", printable(self.saved_scan))] if self.saved_scan else ()),
             *self._calibration_rows(),
             ("dtype", f"{self.dtype}, {self.units}" if self.units else str(self.dtype)),
             ("size", format_bytes(self.nbytes)),

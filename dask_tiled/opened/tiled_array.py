@@ -21,13 +21,14 @@ from dask_tiled.graphs.rewriting import optimize
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import Calibration, Calibrations, calibrated
 from dask_tiled.model.description import BY_USER, Description
-from dask_tiled.model.indexing import basic_cuts, cut_chunks
+from dask_tiled.model.indexing import basic_cuts, cut_again, cut_chunks
 from dask_tiled.model.instrument import Instrument
 from dask_tiled.opened.at_once import METHODS, Reducing
 from dask_tiled.opened.by_name import by_axis, positions_of, selected
 from dask_tiled.opened.choosing import SETTINGS, at_points, picked, reshaped
 from dask_tiled.opened.deferred import LateArray, unobserved
 from dask_tiled.opened.page import page
+from dask_tiled.opened.parts import OpenedPart
 from dask_tiled.opened.persisted import follow, remember
 from dask_tiled.opened.verbs import Verb
 from dask_tiled.plans.tasks import Function, Kwargs
@@ -74,7 +75,9 @@ class TiledArray(LateArray):
     Axis(name='x', units='mrad', scale=0.4, offset=..., labels=())
     """
 
-    __slots__ = ("_annotations", "_description", "_grid", "_opening", "_scheme", "_source")
+    __slots__ = (
+        "_annotations", "_description", "_grid", "_opening", "_part", "_scheme", "_source"
+    )  # fmt: skip
 
     _description: Description | None
     """Description of the array; None after items have been assigned to it."""
@@ -86,6 +89,8 @@ class TiledArray(LateArray):
     """dask annotations at the creation of the array, for a graph built later."""
     _opening: Opening | None
     """How to open the files again; None for a slice."""
+    _part: OpenedPart | None
+    """Which part of an opened array a slice is; None for others."""
 
     def __new__(  # noqa: D102 - as in dask's class
         cls,
@@ -96,6 +101,7 @@ class TiledArray(LateArray):
         grid: Grid | None = None,
         annotations: Annotations | None = None,
         opening: Opening | None = None,
+        part: OpenedPart | None = None,
     ) -> Self:
         with SETTINGS:
             if config.get("array_optimize", None) is None:  # not set by the user
@@ -112,7 +118,7 @@ class TiledArray(LateArray):
         self._chunks = scheme.chunks if chunks is None else chunks
         self._grid = grid or Grid.of(self._chunks)
         self._annotations = inherited() if annotations is None else annotations
-        self._opening = opening
+        self._opening, self._part = opening, part
         self._meta = np.empty((0,) * len(self._chunks), dtype=self._source.dtype)
         shown = self
         for plugin in plugins:
@@ -207,7 +213,12 @@ class TiledArray(LateArray):
         grid = Grid(tuple(edges))
         if grid.axes == self._grid.axes:  # nothing is cut
             return self
-        return self._show(self._description.cut(cuts), tuple(chunks), grid)
+        part = self._part
+        if self._opening is not None:
+            part = OpenedPart(self._description, tuple(cuts))
+        elif part is not None:
+            part = part._replace(cuts=cut_again(part.cuts, cuts))
+        return self._show(self._description.cut(cuts), tuple(chunks), grid, part=part)
 
     @property
     def vindex(self) -> Any:
@@ -339,7 +350,7 @@ class TiledArray(LateArray):
         shown = self._described("axes").with_axes(axes, by)
         scheme = replace(self._scheme, dims=shown.dims)
         made = shown, scheme, self._source.io, self.chunks, self._grid
-        return type(self)(*made, inherited(self), self._opening)
+        return type(self)(*made, inherited(self), self._opening, self._part)
 
     def isel(
         self, positions: Mapping[str, Any] = MappingProxyType({}), /, **named: Any
@@ -413,11 +424,19 @@ class TiledArray(LateArray):
         }
         return selected(self, places)
 
-    def save_axes(self) -> str:
+    def save_axes(self, *, scan: bool = False) -> str:
         """Save the axes next to the scan, in a small file that is read whenever the scan is opened.
 
         Only axes calibrated by :meth:`with_axes` or ``axes=`` are saved, under their names in the
-        scan's own files. Other saved axes are kept; ``axes=`` takes precedence over the file.
+        scan's own files. Other saved axes are kept; ``axes=`` takes precedence over the file. Axes
+        of a slice are saved as those of the whole array.
+
+        Parameters
+        ----------
+        scan : bool
+            Save the shape of the scan, too, and the crop if the array is one, such as
+            ``arr[:, :-1]``. Opening then returns this part of the scan, and a warning says so;
+            ``nav_shape=`` opens all of it.
 
         Returns
         -------
@@ -427,12 +446,17 @@ class TiledArray(LateArray):
         Raises
         ------
         DatasetError
-            No axis was calibrated; the array is a part of the opened one, or lies behind a URL;
-            or the folder is not writable.
+            No axis was calibrated; the array is neither an opened one nor a slice of one, or lies
+            behind a URL; the folder is not writable; or the scan is not that of the file, as with
+            ``sync_offset=``, ``roi=`` or a step.
         """
-        hint = "Call save_axes on the whole opened array."
+        if self._part is not None and self._description is not None:
+            whole = self._part.calibrated(self._description)
+            return save_axes(whole, self._part.scan() if scan else None)
+        hint = "Call save_axes on the opened array, or on a slice of it."
         _, description = self._as_opened("the axes of this array cannot be saved", hint)
-        return save_axes(description)
+        part = OpenedPart.all_of(description)
+        return save_axes(part.calibrated(description), part.scan() if scan else None)
 
     def on_source(
         self, func: Function, value: Callable[[Source], Any], *, name: str
@@ -526,12 +550,14 @@ class TiledArray(LateArray):
         grid: Grid | None = None,
         *,
         as_blocks: bool = False,
+        part: OpenedPart | None = None,
     ) -> Self:
         """Return an array of other pixels or chunks, which functions get ``as_blocks`` if set."""
         opening = self._opening if description is self._description else None
+        part = self._part if description is self._description else part
         scheme = replace(self._scheme, block_bytes=None) if as_blocks else self._scheme
         shown = description, scheme, self._source.io, chunks
-        return type(self)(*shown, grid, inherited(self), opening)
+        return type(self)(*shown, grid, inherited(self), opening, part)
 
     def copy(self) -> da.Array:
         """Copy the array, not its pixels."""
@@ -553,7 +579,7 @@ class TiledArray(LateArray):
         if self._description is None:
             return super().__reduce__()
         shown = self._description, self._scheme, self._source.io, self.chunks
-        return TiledArray, (*shown, None, self._annotations, self._opening)
+        return TiledArray, (*shown, None, self._annotations, self._opening, self._part)
 
 
 def description_of(arr: object) -> Description | None:

@@ -179,7 +179,8 @@ def open_dataset(
     )
     desc = describe_files(path, format=format, axes=axes, follow=follow, doubts=doubts)
     warn_of(desc, opened=path, missing=missing, doubts=doubts, follow=follow)
-    again = partial(describe_files, from_the_root(path), format=desc.format, follow=True)
+    grows = not desc.saved_scan  # a saved one has its size
+    again = partial(describe_files, from_the_root(path), format=desc.format, follow=grows)
     sample = Sample.of(desc.layout, desc.layout.n_frames - 1) if follow else None
     opening = Reopening(again, chunks, sample, settled=is_settled(nav_shape))
     return tiled(desc, tiling, chunks, io, opening)

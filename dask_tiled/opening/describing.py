@@ -116,6 +116,11 @@ def describe(
             kept, saved = axes_file(first_path), None
             if not is_url(kept) and os.path.isfile(kept):
                 saved = SavedAxes.at(kept, desc)
+            others = nav_shape, roi, *(x or None for x in (automatic, follow, sync_offset))
+            restored = None if saved is None or any(x is not None for x in others) else saved.scan
+            if restored is not None:
+                nav_shape = scan = common["nav_shape"] = restored.nav_shape
+                desc = ask()
             desc = _in_shape(desc, scan, sync_offset)
             known = _corrections(corrections, desc)
     if "dtype" in formats()[desc.format].options():
@@ -139,6 +144,8 @@ def describe(
     if axes is not None:
         found = calibrated(desc.axes, axes, desc.shape, first_path)
         desc = desc.with_axes(found, BY_USER)
+    if restored is not None and saved is not None:
+        desc = restored.of(desc, saved.path)
     desc = _chosen(desc, roi, missing)
     if doubts not in DOUBTS:
         expected = " or ".join(map(repr, DOUBTS))
@@ -379,6 +386,9 @@ def warn_of(
     path ``opened`` is named if it is a folder, instead of a file in it.
     """
     folder = _folder(opened)
+    for desc in descs if doubts == "warn" else ():
+        if desc.saved_scan:
+            warn(f"{folder or desc.files[0].path}: shown as saved: {desc.saved_scan}")
     absent = [(desc, _absent(desc, missing, follow=follow)) for desc in descs]
     in_doubt = [(desc, _sentences(desc)) for desc in descs if doubts == "warn"]
     for told, kind, also in (

@@ -39,6 +39,7 @@ from dask_tiled import (
 from dask_tiled.bridges.napari import read_layers
 from dask_tiled.command_line.app import app
 from dask_tiled.formats.registry import recognised_by
+from dask_tiled.formats.saved_axes import REMEDY
 from dask_tiled.opened.axes import shown_of
 from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
@@ -384,6 +385,57 @@ def test_damaged_axes_file(path, kind):
         assert saved(path).read_bytes() == DAMAGED[kind]
 
 
+def test_axes_of_slices_are_saved_for_the_whole(path):
+    """Also of a slice of a slice with a step, after pickling."""
+    part = open_dataset(path)[:, :6, 2:][1:, ::2]
+    part = part.with_axes(scan_y="0.5 nm from 3 nm", scan_x="4 nm", y="1 mrad")
+    pickle.loads(pickle.dumps(part)).save_axes()
+    found = open_dataset(path)
+    assert found.axes == (
+        Axis("scan_y", "nm", 0.5, 2.5), Axis("scan_x", "nm", 2), Axis("y", "mrad", 1, -2), Axis("x")
+    )  # fmt: skip
+    assert found[1:, :6:2, 2:].axes == part.axes
+
+
+def test_saved_scans_are_opened_and_said(tmp_path):
+    """A crop of a crop, and new axes of what was saved, open as they were."""
+    path = write_mib(tmp_path / "fly.mib", FRAMES.reshape(35, 8, 16), hdr=False)
+    arr = open_dataset(path, nav_shape=(5, 7))[:, :-1].with_axes(scan_x="2 nm")
+    arr.save_axes(scan=True)
+    with pytest.warns(
+        UserWarning, match=r"5 x 7 positions, of which scan_x 0 to 5, by fly.mib"
+    ) as w:
+        found = open_dataset(path)
+    assert len(w) == 1
+    assert "scan        5 x 7 positions" in repr(describe(path))
+    assert (found.shape, found.axes) == (arr.shape, arr.axes)
+    assert np.array_equal(found.compute(), FRAMES[:, :6])
+    assert np.array_equal(open_dataset(path, nav_shape=(5, 7)).compute(), FRAMES)
+    assert open_dataset(path, nav_shape=35).shape == (35, 8, 16)
+    smaller = found[1:, 1:, :, 3:].with_axes(scan_y="1 nm from 9 nm", x="3 mrad")
+    smaller.save_axes(scan=True)
+    again = open_dataset(path, doubts="ignore")
+    assert again.axes == smaller.axes
+    assert np.array_equal(again.compute(), FRAMES[1:, 1:6, :, 3:])
+    again.with_axes(x="4 mrad from 1 mrad").save_axes()
+    assert open_dataset(path, doubts="ignore").axes[3] == Axis("x", "mrad", 4, 1)
+    assert again.refresh().shape == again.shape
+    write_mib(path, FRAMES.reshape(35, 8, 16)[:, :, :2], hdr=False)
+    with pytest.raises(CorruptFileError, match="the saved crop exceeds the scan"):
+        open_dataset(path)
+
+
+@pytest.mark.parametrize(
+    "scan",
+    [3, {}, {"nav_shape": [0], "ends": []}, {"nav_shape": [5], "ends": [[3, 2]]}, {"ends": 2}],
+)
+def test_damaged_scans_are_refused(path, scan):
+    document = {"dask_tiled_axes": 1, "pictures": {}, "scans": {"": scan}}
+    saved(path).write_text(json.dumps(document))
+    with pytest.raises(CorruptFileError, match=f"axes.json.*{REMEDY}"):
+        open_dataset(path)
+
+
 def test_links_out_of_the_folder_are_refused(path, arr, tmp_path_factory):
     arr.save_axes()
     outside = tmp_path_factory.mktemp("outside") / "axes.json"
@@ -395,10 +447,13 @@ def test_links_out_of_the_folder_are_refused(path, arr, tmp_path_factory):
 
 
 def test_axes_that_cannot_be_saved(path, arr, monkeypatch):
-    for part in (arr[1:], arr.reshape(35, 8, 16), da.sqrt(arr).astype("u2")):
-        if isinstance(part, TiledArray):
-            with pytest.raises(DatasetError, match="Call save_axes on the whole opened array"):
-                part.save_axes()
+    with pytest.raises(DatasetError, match="Call save_axes on the opened array, or on a slice"):
+        arr.reshape(35, 8, 16).save_axes()
+    for part, problem in ((arr[::2], "a step"), (arr[1], "a single position")):
+        with pytest.raises(DatasetError, match=f"this part cannot be saved.*{problem}"):
+            part.save_axes(scan=True)
+    with pytest.raises(DatasetError, match="skipped frames"):
+        open_dataset(path, sync_offset=2).save_axes(scan=True)
     with pytest.raises(DatasetError, match="no changed axes to save"):
         open_dataset(path).save_axes()
 
