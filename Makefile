@@ -29,7 +29,7 @@ UV := $(VENVS)/uv/bin/uv
 # npm packages: zarrita reads references in JavaScript, chromium runs the page of `explore`.
 NODE := $(foreach name,chromium zarrita,tests/$(name)/node_modules/installed)
 
-.PHONY: help environments demo picture test test-fast test-elsewhere test-oldest test-newest test-windows test-dask fuzz fuzz-expressions fuzz-export fuzz-files soak mutants release-check lint format docs bench compare expressions tables figures clean
+.PHONY: help environments demo picture test test-fast test-elsewhere test-oldest test-newest test-windows test-dask fuzz fuzz-expressions fuzz-export fuzz-files fuzz-streams soak mutants release-check lint format docs bench compare expressions tables figures clean
 
 help:
 	@echo "make demo    write the sample scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
@@ -45,6 +45,7 @@ help:
 	@echo "make fuzz-expressions  thousands of random expressions, compared with NumPy and with explain"
 	@echo "make fuzz-export  exports that are killed, cancelled, refused and damaged, many times"
 	@echo "make fuzz-files  files truncated, rewritten, replaced and grown while they are read, 400 times"
+	@echo "make fuzz-streams  10,000 changed streams of each detector (FUZZ_ARGS='merlin --count 1000')"
 	@echo "make soak    an hour of mixed operations while workers, files and disks fail (SOAK_ARGS=...)"
 	@echo "make mutants MODULE=formats/mrc/header.py  changes of a module that its tests do not notice (MUTANTS_ARGS=...)"
 	@echo "make release-check  build twice, compare, install the wheel, run tests outside of the checkout"
@@ -54,7 +55,7 @@ help:
 	@echo "make compare speed compared with other readers; writes the tables of the docs"
 	@echo "make expressions  speed of common expressions, compared with memmap, RosettaSciIO and plain loops; writes the tables of the docs"
 	@echo "make tables  speed of small and of first results, of growing files, and of backends, and graphs for terabytes; writes the tables of the docs"
-	@echo "make figures  single figures of the guide: HDF5, volumes, growing files, LiberTEM, clusters, explore; prints them"
+	@echo "make figures  single figures of the guide: HDF5, volumes, growing files, LiberTEM, clusters, explore, recordings; prints them"
 	@echo "make clean   remove everything that the other targets made"
 
 environments: $(foreach name,test lint docs demo judges,$(VENVS)/$(name)/installed) $(NODE)
@@ -110,6 +111,9 @@ fuzz-export: $(VENVS)/test/installed
 fuzz-files: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python -m pytest --hypothesis-profile=long --timeout=3600 --capture=no $(PYTEST_ARGS) \
 		tests/reading/test_changing_files.py
+
+fuzz-streams: $(VENVS)/test/installed
+	@$(VENVS)/test/bin/python tests/live/mutating.py $(FUZZ_ARGS)
 
 soak: $(VENVS)/test/installed
 	@$(VENVS)/test/bin/python tests/soak/soak.py $(SOAK_ARGS)
@@ -186,6 +190,7 @@ figures: $(VENVS)/test/installed $(NODE) $(if $(TORCH),$(VENVS)/test/torch)
 	@$(VENVS)/test/bin/python benchmarks/libertem_arrays.py
 	@$(VENVS)/test/bin/python benchmarks/cluster.py
 	@$(VENVS)/test/bin/python benchmarks/exploring.py --others
+	@$(VENVS)/test/bin/python benchmarks/live.py
 	@$(VENVS)/test/bin/python benchmarks/batch.py $$(mktemp -d)
 	@$(VENVS)/test/bin/python benchmarks/batches.py $$(mktemp -d) --sparse 10
 

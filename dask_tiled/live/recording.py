@@ -178,7 +178,7 @@ class Recording:
         self._file, self._bound = request.path, request.bound
         self.in_memory = bool(request.temporary)
         self.max_memory = request.most_memory + (request.bound.nbytes if self.in_memory else 0)
-        self._news = _News()
+        self._news, self._warned = _News(), False
         try:
             process, self._connection = start(
                 "dask_tiled.live.receiver", *request, environment=os.environ
@@ -267,11 +267,17 @@ class Recording:
         ------
         StreamError
             The recording has failed; what has come before is in the file.
+
+        Warns
+        -----
+        MissingFramesWarning
+            Frames that were announced have not come.
         """
         if not self._news.wait(lambda: not self.is_running, timeout):
             return False
         if self.error is not None:
             raise self.error
+        self._warn()
         return True
 
     def stop(self) -> None:
@@ -280,7 +286,7 @@ class Recording:
             with suppress(OSError):  # the process has ended, as the listener sees
                 self._connection.send(STOP_MESSAGE)
             self._news.wait(lambda: not self.is_running, END_SECONDS)
-            self._warn()
+        self._warn()
 
     def close(self) -> None:
         """Stop the recording and end its process; one in memory is discarded."""
@@ -302,10 +308,11 @@ class Recording:
         return f"<Recording {self.url}: {self.state}, {self.progress}>"
 
     def _warn(self) -> None:
-        """Warn of frames that were announced and have not come."""
-        told = self.progress
+        """Warn once of frames that were announced and have not come."""
+        told, warned = self.progress, self._warned
         absent = told.expected - told.frames - told.dropped
-        if absent > 0 and self.error is None:
+        self._warned = True
+        if absent > 0 and self.error is None and not warned:
             message = f"{self._file}: {absent} of {told.expected} frames are missing"
             warn(message, MissingFramesWarning)
 

@@ -62,7 +62,7 @@ def checked(told: Any, name: str, *kinds: type) -> Any:
 
     Raise a WrongMessageError if it is missing or of another type.
     """
-    value = told.get(name) if isinstance(told, Mapping) else None
+    value = told.get(name) if isinstance(told, dict) else None
     if not isinstance(value, kinds) or isinstance(value, bool):
         raise WrongMessageError(name, kinds[0].__name__, repr(value)[:80])
     return value

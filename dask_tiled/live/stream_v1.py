@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from dask_tiled.live.series import (
+    MOST_SIDE,
     PackedArray,
     SeriesEnd,
     SeriesImage,
@@ -36,6 +38,9 @@ NAMES = {
 }  # fmt: skip
 """Names in stream V2 of facts of the configuration."""
 IMAGE_PARTS = 3
+SIZE = re.compile(rb',? *"size": *[0-9]+')
+"""The length of a frame, which its part tells, too."""
+MOST_KINDS = 16
 
 
 def read_parts(parts: Sequence[bytes]) -> SeriesMessage:
@@ -63,7 +68,7 @@ def read_parts(parts: Sequence[bytes]) -> SeriesMessage:
 
 def _json(part: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(part)
+        told = json.loads(part.decode())  # bytes take longer
     except (ValueError, RecursionError) as error:
         raise WrongMessageError("encoding", "JSON", f"{error}"[:80]) from error
     if not isinstance(told, dict):
@@ -100,22 +105,31 @@ def _masks(parts: Sequence[bytes]) -> dict[str, PackedArray]:
 def _image(head: dict[str, Any], parts: Sequence[bytes]) -> SeriesImage:
     if len(parts) < IMAGE_PARTS:
         raise WrongMessageError("parts of a frame", f"{IMAGE_PARTS} or more", len(parts))
-    told, data = _json(parts[1]), parts[2]
+    shape, dtype, compression = _pixels(SIZE.sub(b"", parts[1]))
+    data = parts[2]
+    if compression == "lz4":
+        data = _framed(data, shape[0] * shape[1] * dtype.itemsize)
+    frame = packed(shape, dtype, compression, data)
+    return SeriesImage(whole(head, "series"), whole(head, "frame"), {CHANNEL: frame})
+
+
+@lru_cache(MOST_KINDS)
+def _pixels(part: bytes) -> tuple[tuple[int, int], np.dtype, str]:
+    """Return shape, dtype and compression of a frame; most frames have the same."""
+    told = _json(part)
     kind = DTYPES.get(checked(told, "type", str))
     encoding = ENCODING.fullmatch(checked(told, "encoding", str))
     if kind is None or encoding is None:
         found = f"{told['type']!r}, {told['encoding']!r}"[:80]
         raise WrongMessageError("pixels", f"one of {', '.join(DTYPES)}, bs…-lz4<, lz4<", found)
     dtype = np.dtype(encoding["order"] + kind)
-    shape = checked(told, "shape", list)
-    compression = f"{'bs' if encoding['bits'] else ''}{encoding['lz4'] or ''}"
     if encoding["bits"] and int(encoding["bits"]) != 8 * dtype.itemsize:
         raise WrongMessageError("element size", f"{8 * dtype.itemsize} bits", encoding["bits"])
-    if compression == "lz4" and len(shape) == 2:
-        data = _framed(data, int(np.prod(shape, dtype=object)) * dtype.itemsize)
-    frame = packed(shape[::-1], dtype, compression, data)
-    series, number = whole(head, "series"), whole(head, "frame")
-    return SeriesImage(series, number, {CHANNEL: frame})
+    shape = checked(told, "shape", list)
+    if len(shape) != 2 or not all(isinstance(n, int) and 0 < n <= MOST_SIDE for n in shape):
+        raise WrongMessageError("shape", f"2 sizes up to {MOST_SIDE}", repr(shape)[:80])
+    width, height = shape
+    return (height, width), dtype, f"{'bs' if encoding['bits'] else ''}{encoding['lz4'] or ''}"
 
 
 def _framed(block: bytes, nbytes: int) -> bytes:

@@ -37,9 +37,11 @@ def stream_v1(path, *, series=34, split=True, mask=None):
         is_lz4 = data.id.get_create_plist().get_filter(0)[0] == 32004
         head = {"htype": "dheader-1.0", "header_detail": "basic", "series": series}
         config = {
-            "nimages": 2, "ntrigger": count // 2, "x_pixel_size": 1e-4, "y_pixel_size": 5e-5,
+            "nimages": 1, "ntrigger": count, "x_pixel_size": 1e-4, "y_pixel_size": 5e-5,
             "photon_energy": 200_000.0, "threshold_energy": 40_000.0, "count_time": 0.001,
             "description": "ARINA", "trigger_mode": "exte", "bit_depth_image": 16,
+            "x_pixels_in_detector": width, "y_pixels_in_detector": height,
+            "frame_time": 0.001, "compression": "lz4" if is_lz4 else "bslz4",
         }  # fmt: skip
         parts = [json.dumps(head).encode()], [json.dumps(config).encode()]
         if mask is not None:

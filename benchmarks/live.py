@@ -1,0 +1,311 @@
+"""Rates at which streams of detectors are recorded: from senders on this machine, over loopback.
+
+Run ``python benchmarks/live.py`` to measure recordings in memory and, with ``--folder``, on a
+disk. A process of its own sends: a Merlin's frames of 256 x 256 pixels of 16 bits, hits of a
+Timepix3 in chunks of 8 KiB, and compressed frames of a DECTRIS detector, in stream V2 and V1,
+of 192 x 192 or ``--side`` pixels. What is sent is made before. Times are wall time, and processor
+time of the receiver, which other programs affect less: ``CPU`` is the rate at which its processor
+would be busy. ``nothing`` is a loop that receives the same bytes and drops them: the limit of
+loopback with this sender. Rounds take turns; medians.
+
+``--libertem PYTHON`` is the Python of an environment with LiberTEM-live: it receives the same
+stream V1 in turn, to shared memory, and drops the frames.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import cbor2
+import h5py
+import hdf5plugin
+import numpy as np
+import psutil
+
+import dask_tiled
+
+CHUNK_BYTES = 8 << 10
+SENT_AT_ONCE = 4 << 20
+
+
+class Stream(NamedTuple):
+    """A stream to record."""
+
+    protocol: str
+    unit: str
+    number: int
+    nbytes: int
+    send: Callable[[Any, int], None]
+
+
+def merlin(connection: socket.socket, count: int) -> None:
+    """Send frames of a Merlin with increasing numbers."""
+    rng, shape = np.random.default_rng(0), (256, 256)
+    header = f"HDR,\nFrames in Acquisition (Number):\t{count}\nEnd\t".encode()
+    connection.sendall(b"MPX,%010d,%b" % (len(header) + 1, header))
+    pixels = rng.poisson(3, shape).astype(">u2").tobytes()
+    fields = "00384,01,0256,0256,U16,   1x1,01,2020-01-01 12:00:00.0,0.001,0,0,0,"
+    block, step = bytearray(), 15 + 384 + len(pixels)
+    for _ in range(32):
+        head = f"MQ1,000000,{fields}".encode().ljust(384, b"\0")
+        block += b"MPX,%010d," % (len(pixels) + 385) + head + pixels
+    for first in range(0, count, 32):
+        for k in range(32):
+            block[k * step + 19 : k * step + 25] = b"%06d" % (first + k + 1)
+        connection.sendall(memoryview(block)[: step * min(32, count - first)])
+
+
+def timepix3(connection: socket.socket, count: int) -> None:
+    """Send chunks of hits."""
+    words = np.random.default_rng(0).integers(0, 1 << 60, CHUNK_BYTES // 8, "u8")
+    words |= np.uint64(0xB << 60)
+    head = b"TPX3\0\0" + CHUNK_BYTES.to_bytes(2, "little")
+    block = (head + words.tobytes()) * (SENT_AT_ONCE // CHUNK_BYTES)
+    left = count * 8 // CHUNK_BYTES * (CHUNK_BYTES + 8)
+    while left > 0:
+        connection.sendall(memoryview(block)[:left])
+        left -= len(block)
+    connection.close()
+
+
+def compressed_frame(side: int) -> bytes:
+    """Return a frame as DECTRIS detectors compress it."""
+    frame = np.random.default_rng(0).poisson(0.3, (1, side, side)).astype("u2")
+    with tempfile.TemporaryDirectory() as folder, h5py.File(f"{folder}/a.h5", "w") as file:
+        filters = hdf5plugin.Bitshuffle(nelems=0, cname="lz4")
+        data = file.create_dataset("a", data=frame, chunks=frame.shape, **filters)
+        return bytes(data.id.read_direct_chunk((0, 0, 0))[1])
+
+
+def stream_v2(side: int, server: Any, count: int) -> None:
+    """Push a series in CBOR."""
+    start = {
+        "type": "start",
+        "series_id": 1,
+        "channels": ["threshold_1"],
+        "number_of_images": count,
+    }
+    server.send(cbor2.dumps(start))
+    packed = cbor2.CBORTag(56500, ["bslz4", 2, compressed_frame(side)])
+    array = cbor2.CBORTag(40, [[side, side], cbor2.CBORTag(69, packed)])
+    image = {"type": "image", "series_id": 1, "image_id": 1 << 40, "data": {"threshold_1": array}}
+    head, _, tail = cbor2.dumps(image).partition((1 << 40).to_bytes(8, "big"))
+    for number in range(count):
+        server.send(head + number.to_bytes(8, "big") + tail)
+    server.send(cbor2.dumps({"type": "end", "series_id": 1}))
+
+
+def stream_v1(side: int, server: Any, count: int) -> None:
+    """Push a series in JSON and bytes."""
+    chunk, height, width = compressed_frame(side), side, side
+    server.send(
+        json.dumps({"htype": "dheader-1.0", "header_detail": "basic", "series": 1}).encode()
+    )
+    config = {
+        "nimages": 1, "ntrigger": count, "trigger_mode": "exte", "bit_depth_image": 16,
+        "x_pixels_in_detector": width, "y_pixels_in_detector": height,
+    }  # fmt: skip
+    server.send(json.dumps(config).encode())
+    told = {
+        "htype": "dimage_d-1.0", "shape": [width, height], "type": "uint16",
+        "encoding": "bs16-lz4<", "size": len(chunk),
+    }  # fmt: skip
+    parts = [
+        b"",
+        json.dumps(told).encode(),
+        chunk,
+        b'{"htype": "dconfig-1.0", "start_time": 0, "stop_time": 1, "real_time": 1}',
+    ]
+    for number in range(count):
+        head = f'{{"htype": "dimage-1.0", "series": 1, "frame": {number}, "hash": "0"}}'
+        server.send_multipart([head.encode(), *parts[1:]])
+    server.send(json.dumps({"htype": "dseries_end-1.0", "series": 1}).encode())
+
+
+def serve(stream: Stream, told: Any) -> None:
+    """Send a stream to one program that connects, in a process of its own."""
+    if stream.protocol == "dectris":
+        import zmq
+
+        with zmq.Context() as context, context.socket(zmq.PUSH) as server:
+            told.send(server.bind_to_random_port("tcp://127.0.0.1"))
+            stream.send(server, stream.number)
+        return
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        told.send(listener.getsockname()[1])
+        connection, _ = listener.accept()
+        with connection:
+            stream.send(connection, stream.number)
+            if stream.protocol == "merlin":
+                connection.recv(1)
+
+
+@contextmanager
+def sender(stream: Stream) -> Iterator[int]:
+    """Yield the port of a sender."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=serve, args=(stream, theirs))
+    process.start()
+    try:
+        yield ours.recv()
+    finally:
+        process.kill()
+        process.join()
+
+
+def recorded(stream: Stream, folder: Path | None) -> tuple[float, float]:
+    """Record a stream; return seconds of wall time and of the receiver's processor."""
+    suffix = {"merlin": "mib", "tpx3": "tpx3", "dectris": "h5"}[stream.protocol]
+    target = None if folder is None else folder / f"scan.{suffix}"
+    bound = 2 * stream.nbytes if target is None else None
+    with sender(stream) as port:
+        url = f"{stream.protocol}://127.0.0.1:{port}"
+        with dask_tiled.record(url, target, overwrite=True, max_bytes=bound) as recording:
+            (receiver,) = (
+                one for one in psutil.Process().children() if "live.receiver" in str(one.cmdline())
+            )
+            while recording.state == "waiting":
+                time.sleep(0.001)
+            begun, used = time.perf_counter(), 0.0
+            before = sum(receiver.cpu_times()[:2])
+            while recording.is_running:
+                try:
+                    used = sum(receiver.cpu_times()[:2]) - before
+                except psutil.Error:
+                    break
+                time.sleep(0.005)
+            recording.wait()
+            seconds = time.perf_counter() - begun
+            told = recording.progress
+        assert told.frames + told.events == stream.number, recording
+        recording.close()
+    return seconds, used
+
+
+def dropped(stream: Stream) -> tuple[float, float]:
+    """Receive the same bytes, and drop them."""
+    with sender(stream) as port:
+        if stream.protocol == "dectris":
+            return dropped_messages(port)
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+            buffer, left = bytearray(1 << 20), stream.nbytes
+            begun, used = time.perf_counter(), time.process_time()
+            while left > 0 and (count := connection.recv_into(buffer)):
+                left -= count
+            return time.perf_counter() - begun, time.process_time() - used
+
+
+def dropped_messages(port: int) -> tuple[float, float]:
+    """Receive messages, and drop them."""
+    import zmq
+
+    with zmq.Context() as context, context.socket(zmq.PULL) as server:
+        server.connect(f"tcp://127.0.0.1:{port}")
+        server.recv_multipart()
+        begun, used, parts = time.perf_counter(), time.process_time(), [b""]
+        while b"dseries_end" not in parts[0][-64:] and b"cend" not in parts[0][-64:]:
+            parts = server.recv_multipart()
+        return time.perf_counter() - begun, time.process_time() - used
+
+
+LIBERTEM = """
+import sys, time, libertem_dectris as d
+conn = d.DectrisConnection(uri=f"tcp://127.0.0.1:{sys.argv[1]}", frame_stack_size=32,
+    bytes_per_frame=int(sys.argv[2]), num_slots=2000, huge=False, handle_path=sys.argv[3])
+conn.start_passive()
+client = d.CamClient(conn.get_socket_path())
+print("ready", flush=True)
+while conn.wait_for_arm(0.5) is None:
+    pass
+count = 0
+begun = used = None
+while (stack := conn.get_next_stack(max_size=32)) is not None:
+    if begun is None:
+        begun, used = time.perf_counter(), time.process_time()
+    count += len(stack)
+    client.done(stack)
+    if count >= int(sys.argv[4]):
+        break
+print(count, time.perf_counter() - begun, time.process_time() - used, flush=True)
+"""
+
+
+def by_libertem(python: str, stream: Stream) -> tuple[float, float]:
+    """Receive a series by the library of LiberTEM-live, and drop the frames."""
+    nbytes = 2 * stream.nbytes // stream.number
+    with sender(stream) as port, tempfile.TemporaryDirectory() as folder:
+        words = [str(port), str(nbytes), f"{folder}/frames", str(stream.number)]
+        command = [python, "-c", LIBERTEM, *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            count, seconds, used = map(float, process.stdout.readline().split())
+            process.kill()
+    assert count == stream.number
+    return seconds, used
+
+
+def streams(scale: float, side: int) -> dict[str, Stream]:
+    """Return the streams by name."""
+    frames, hits = int(16384 * scale), int((64 << 20) * scale)
+    images = int(65536 * scale * (192 / side) ** 2)
+    hits -= hits % (CHUNK_BYTES // 8)
+    series = "dectris", "frame", images, images * len(compressed_frame(side))
+    return {
+        "Merlin": Stream("merlin", "frame", frames, frames * (2 * 256**2 + 384), merlin),
+        "Timepix3": Stream("tpx3", "hit", hits, hits * 8, timepix3),
+        "DECTRIS V2": Stream(*series, partial(stream_v2, side)),
+        "DECTRIS V1": Stream(*series, partial(stream_v1, side)),
+    }
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, help="a folder on a disk")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--libertem", help="Python of an environment with LiberTEM-live")
+    parser.add_argument("--side", type=int, default=192)
+    parser.add_argument("--only", help="one stream")
+    options = parser.parse_args()
+    print(f"{'stream':12} {'receiver':10} {'GB/s':>6} {'M/s':>8} {'CPU GB/s':>9}  load")
+    for name, stream in streams(options.scale, options.side).items():
+        if options.only not in {None, name}:
+            continue
+        ways: dict[str, Callable[[], tuple[float, float]]] = {
+            "nothing": partial(dropped, stream),
+            "memory": partial(recorded, stream, None),
+        }
+        if options.folder:
+            ways["disk"] = partial(recorded, stream, options.folder)
+        if options.libertem and name == "DECTRIS V1":
+            ways["LiberTEM"] = partial(by_libertem, options.libertem, stream)
+        times: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+        for _ in range(options.rounds):
+            for way, run in ways.items():
+                times[way].append(run())
+        for way, all_times in times.items():
+            wall, cpu = (statistics.median(column) for column in zip(*all_times, strict=True))
+            rates = stream.nbytes / wall / 1e9, stream.number / wall / 1e6
+            busy = stream.nbytes / max(cpu, 1e-9) / 1e9
+            load = os.getloadavg()[0]
+            print(f"{name:12} {way:10} {rates[0]:6.2f} {rates[1]:8.3f} {busy:9.2f}  {load:.1f}")
+
+
+if __name__ == "__main__":
+    main()
