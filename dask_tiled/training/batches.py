@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ from dask_tiled.blocks.ahead import AHEAD_BYTES, read_ahead
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.model.indexing import Index
 from dask_tiled.training.order import PAGE_BYTES, Shuffle, Tail, part_of, shuffled
+from dask_tiled.training.patches import Edges, Patches
 from dask_tiled.training.scans import Batch, SampleSet
 
 
@@ -20,6 +21,9 @@ def iter_batches(
     batch_size: int,
     *,
     samples: str | Sequence[str] = "frame",
+    patch: Mapping[str, int] | None = None,
+    overlap: Mapping[str, int] | None = None,
+    edges: Edges = "shift",
     fields: Sequence[str] | None = None,
     shuffle: Shuffle = False,
     seed: int = 0,
@@ -53,10 +57,20 @@ def iter_batches(
         The axes that count samples: those before the axes of a frame; the same without the last
         one, so that a sample is a row of a scan; none, so that each scan is a sample; or axes by
         name.
+    patch : mapping of str to int, optional
+        Sizes of patches along named axes, to take parts of frames, or neighbours in a scan, as
+        samples: ``{"y": 64, "x": 64}``, ``{"scan_y": 3, "scan_x": 3}``. Labels of the shape of
+        the scan, or of its frames, are cut alike. There is one more field, "start": the first
+        position of a patch along each axis that counts samples.
+    overlap : mapping of str to int, optional
+        Common positions of neighbouring patches along named axes; by default none.
+    edges : {"shift", "drop"}
+        The last patch of an axis that would reach over its end: moved back to end there, so that
+        all pixels belong to a patch, or left out.
     fields : sequence of str, optional
         Fields of a batch; by default those of the source. Every source also has "index", the
         number of the sample, "scan", the number of its scan, and "position", its coordinates
-        in that scan, in the units of the axes.
+        in that scan, or those of the middle of a patch, in the units of the axes.
     shuffle : {"pages", "all", False}
         "all" shuffles the samples; "pages" shuffles pages of consecutive samples,
         some 8 MiB each, and then the samples of every eight pages,
@@ -105,13 +119,18 @@ def iter_batches(
     >>> batch = next(dask_tiled.iter_batches(scan, 8, fields=["frame", "position"]))
     >>> batch["frame"].shape, batch["position"][1]
     ((8, 128, 128), array([0., ...]))
+    >>> cells = dask_tiled.samples.cells()
+    >>> patches = dask_tiled.iter_batches(cells, 8, patch={"y": 64, "x": 64}, shuffle="all")
+    >>> next(patches)["frame"].shape
+    (8, 64, 64)
     """
     size = check_whole("batch_size", batch_size, least=1)
     first = check_whole("start", start, least=0)
     prefetch = check_whole("prefetch", prefetch, least=0)
     limit = check_whole("max_bytes", max_bytes, least=0)
     chance = [check_whole("seed", seed, least=0), check_whole("epoch", epoch, least=0)]
-    read = SampleSet.of(source, samples, fields, options)
+    patches = Patches.of(patch, overlap, edges)
+    read = SampleSet.of(source, samples, fields, options, patches)
     order = shuffled(len(read), shuffle, read.stored_bytes, chance)
     batches = cut(part_of(order, part or (0, 1), tail), size, drop_last=drop_last)
     if first > len(batches):

@@ -16,7 +16,8 @@ from dask_tiled.foreign import NoSuchNameError, find
 from dask_tiled.model.indexing import Index
 from dask_tiled.training.batches import cut, read_batches, worker_of_torch
 from dask_tiled.training.order import Shuffle, Tail, check_shuffle, part_of, shuffled, span_of
-from dask_tiled.training.scans import POSITION, Batch, SampleSet
+from dask_tiled.training.patches import POSITION, START, Edges, Patches
+from dask_tiled.training.scans import Batch, SampleSet
 
 torch: Any = require_extra("torch", "torch")
 
@@ -37,8 +38,10 @@ class IterableBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         As in :func:`~dask_tiled.iter_batches`.
     batch_size : int
         Samples of a batch; the last batch may have fewer.
-    samples, fields, shuffle, seed, tail, drop_last, prefetch, max_bytes : optional
-        As in :func:`~dask_tiled.iter_batches`; the last two for each worker.
+    samples, patch, overlap, edges, fields, shuffle, seed, tail, drop_last : optional
+        As in :func:`~dask_tiled.iter_batches`.
+    prefetch, max_bytes : int
+        As in :func:`~dask_tiled.iter_batches`, for each worker.
     epoch : int
         Number of the first epoch; see :meth:`set_epoch`.
     rank, world_size : int, optional
@@ -87,6 +90,9 @@ class IterableBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         batch_size: int,
         *,
         samples: str | Sequence[str] = "frame",
+        patch: Mapping[str, int] | None = None,
+        overlap: Mapping[str, int] | None = None,
+        edges: Edges = "shift",
         fields: Sequence[str] | None = None,
         shuffle: Shuffle = False,
         seed: int = 0,
@@ -102,7 +108,8 @@ class IterableBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__()
-        self._samples = SampleSet.of(source, samples, fields, options)
+        patches = Patches.of(patch, overlap, edges)
+        self._samples = SampleSet.of(source, samples, fields, options, patches)
         self._size = check_whole("batch_size", batch_size, least=1)
         self._seed = check_whole("seed", seed, least=0)
         self._shuffle, self._tail, self._drop_last = shuffle, tail, drop_last
@@ -192,7 +199,7 @@ class Frames(torch.utils.data.Dataset):  # type: ignore[misc]
     ----------
     source : array, path, list of them, catalogue, or mapping of str to these
         As in :func:`~dask_tiled.iter_batches`.
-    samples, fields : optional
+    samples, patch, overlap, edges, fields : optional
         As in :func:`~dask_tiled.iter_batches`.
     dtype : torch.dtype, optional
         Type of fields that are arrays, such as frames; by default their own.
@@ -226,13 +233,17 @@ class Frames(torch.utils.data.Dataset):  # type: ignore[misc]
         source: Any,
         *,
         samples: str | Sequence[str] = "frame",
+        patch: Mapping[str, int] | None = None,
+        overlap: Mapping[str, int] | None = None,
+        edges: Edges = "shift",
         fields: Sequence[str] | None = None,
         dtype: Any = None,
         transform: Callable[[Any], Any] | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
-        self._samples = SampleSet.of(source, samples, fields, options)
+        patches = Patches.of(patch, overlap, edges)
+        self._samples = SampleSet.of(source, samples, fields, options, patches)
         self._dtype, self._transform = _checked(dtype, transform)
 
     def __len__(self) -> int:
@@ -295,7 +306,7 @@ def _tensor(name: str, value: Any, dtype: Any) -> Any:
             found=value.dtype,
             hint="Convert it: arr.astype(...).",
         ) from error
-    casts = dtype is not None and tensor.ndim > 1 and name != POSITION
+    casts = dtype is not None and tensor.ndim > 1 and name not in (POSITION, START)
     return tensor.to(dtype) if casts else tensor
 
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import dask.array as da
 import numpy as np
@@ -24,38 +24,24 @@ from dask_tiled.opened.tiled_array import description_of
 from dask_tiled.opening.arrays import open_dataset
 from dask_tiled.opening.describing import describe
 from dask_tiled.training.arrays import Make, array_of, read_samples
+from dask_tiled.training.patches import (
+    POSITION,
+    START,
+    CountedAxis,
+    PatchedArray,
+    Patches,
+    ScanAxes,
+)
 
 Batch = dict[str, Any]
 """Values of samples, by field."""
 
 FRAME = "frame"
 """Name of the field of a source without names."""
-INDEX, SCAN, POSITION = "index", "scan", "position"
-OFFERED = INDEX, SCAN, POSITION
-"""Fields of every source: number of the sample, number of its scan, coordinates in the scan."""
+INDEX, SCAN = "index", "scan"
+"""Fields of every source: number of the sample, and of its scan."""
 OBJECT_BYTES = 1 << 16
 """Assumed bytes of an object that is not computed yet."""
-
-
-class ScanAxes(NamedTuple):
-    """The axes of a scan that count samples."""
-
-    shape: tuple[int, ...]
-    axes: tuple[Axis | None, ...]
-
-    @property
-    def n_samples(self) -> int:
-        """Number of samples."""
-        return math.prod(self.shape)
-
-    def positions(self, numbers: Index) -> Array:
-        """Return the coordinates of samples in the units of the axes, a row for each sample."""
-        places = np.unravel_index(numbers, self.shape) if self.shape else ()
-        columns = [
-            at.astype(float) if axis is None else axis.points(length)[at]
-            for at, axis, length in zip(places, self.axes, self.shape, strict=True)
-        ]
-        return np.stack(columns, axis=1) if columns else np.empty((len(numbers), 0))
 
 
 @dataclass(frozen=True)
@@ -89,6 +75,7 @@ class SampleSet:
         samples: str | Sequence[str] = "frame",
         fields: Sequence[str] | None = None,
         options: Mapping[str, Any] | None = None,
+        patches: Patches | None = None,
     ) -> Self:
         """Return the samples of what a user passes; see :func:`iter_batches`."""
         given = _named(source, options or {})
@@ -104,10 +91,10 @@ class SampleSet:
         if options and not _opens(source) and not any(map(_opens, given.values())):
             expected = "no options, which are those of paths"
             raise DatasetError("unknown option", expected=expected, found=", ".join(options))
-        clash = [name for name in given if name in OFFERED]
+        arrays, scans = _aligned(lists, samples, patches)
+        clash = [name for name in given if name in _offered(scans)]
         if clash:
             raise DatasetError("this name of a field is taken", expected="another", found=clash[0])
-        arrays, scans = _aligned(lists, samples)
         if fields is not None and not isinstance(fields, Iterable):
             raise DatasetError("invalid fields", expected="names", found=repr(fields))
         names = (*given,) if fields is None else (*fields,)
@@ -163,10 +150,19 @@ class SampleSet:
 
     def _of_scan(self, scan: int, numbers: Index, make: Make) -> dict[str, Array]:
         """Read samples of a scan by their number in it."""
-        parts = [arrays[scan] for arrays in self.arrays.values()]
-        values = dict(zip(self.arrays, read_samples(parts, numbers, make), strict=True))
-        if POSITION in self.names or (self.functions and POSITION in _offered(self.scans)):
-            values[POSITION] = self.scans[scan].positions(numbers)
+        parts = {name: arrays[scan] for name, arrays in self.arrays.items()}
+        values = {
+            name: part.read(numbers, make)
+            for name, part in parts.items()
+            if isinstance(part, PatchedArray)
+        }
+        whole = [name for name in parts if name not in values]
+        read = read_samples([parts[name] for name in whole], numbers, make)
+        values |= dict(zip(whole, read, strict=True))
+        if self.functions or not {POSITION, START}.isdisjoint(self.names):
+            offered = _offered(self.scans)
+            places = self.scans[scan].places(numbers)
+            values |= {name: places[name] for name in offered if name in places}
         return values
 
     def _batch(self, values: Mapping[str, Array], place: slice) -> Batch:
@@ -194,7 +190,10 @@ class SampleSet:
 
 def _offered(scans: Sequence[ScanAxes]) -> tuple[str, ...]:
     """Return the names of further fields; scans of different dimensions have no positions."""
-    return OFFERED if len({len(scan.shape) for scan in scans}) == 1 else (INDEX, SCAN)
+    if len({len(scan.counted) for scan in scans}) > 1:
+        return INDEX, SCAN
+    patches = scans[0].are_patches
+    return (INDEX, SCAN, POSITION, START) if patches else (INDEX, SCAN, POSITION)
 
 
 def _named(source: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,7 +252,7 @@ def _opened(
 
 
 def _aligned(
-    lists: dict[str, list[Any]], samples: str | Sequence[str]
+    lists: dict[str, list[Any]], samples: str | Sequence[str], patches: Patches | None
 ) -> tuple[dict[str, list[Any]], list[ScanAxes]]:
     """Return the arrays of each field, scan by scan, with samples along the first axis.
 
@@ -264,12 +263,13 @@ def _aligned(
     known = [name for name, nav in navs.items() if nav is not None]
     leading = max(known, key=lambda name: bool(navs[name]), default=None)
     if leading is None:
-        if samples != "frame":
+        if samples != "frame" or patches:
             expected = "an array of a file, as axes of others are unknown"
-            raise DatasetError("no axes of samples", expected=expected, found=f"{samples=}")
+            found = f"{samples=}" if patches is None else f"patch={patches.sizes}"
+            raise DatasetError("no axes of samples", expected=expected, found=found)
         lists = {name: _stacked(name, arrays) for name, arrays in lists.items()}
         leading = max(lists, key=lambda name: len(lists[name]))
-    sampled = [_sampled(leading, arr, samples) for arr in lists[leading]]
+    sampled = [_sampled(leading, arr, samples, patches) for arr in lists[leading]]
     scans = [scan for _, scan in sampled]
     aligned = {
         name: [arr for arr, _ in sampled]
@@ -311,11 +311,13 @@ def _nav_axes(arr: Any) -> tuple[Axis | None, ...] | None:
     return shown.axes[:first] if known else None
 
 
-def _sampled(name: str, arr: Any, samples: str | Sequence[str]) -> tuple[Any, ScanAxes]:
+def _sampled(
+    name: str, arr: Any, samples: str | Sequence[str], patches: Patches | None = None
+) -> tuple[Any, ScanAxes]:
     """Return an array with samples along its first axis, and the axes that this one counts."""
     nav = _nav_axes(arr)
     if nav is None:
-        return arr, ScanAxes(arr.shape[:1], (None,))
+        return arr, ScanAxes((CountedAxis.whole(None, arr.shape[0]),))
     whole = shown_of(arr).axes
     named = {"frame": len(nav), "row": len(nav) - 1, "volume": 0}
     if isinstance(samples, str) and samples in named:
@@ -336,8 +338,20 @@ def _sampled(name: str, arr: Any, samples: str | Sequence[str]) -> tuple[Any, Sc
     rest = [k for k in range(arr.ndim) if k not in axes]
     if [*axes, *rest] != [*range(arr.ndim)]:
         arr = arr.transpose([*axes, *rest])
-    scan = ScanAxes(arr.shape[: len(axes)], tuple(whole[k] for k in axes))
-    return _flat(arr, len(axes)), scan
+    order = [*axes, *rest]
+    ordered = [(whole[k], n) for k, n in zip(order, arr.shape, strict=True)]
+    count, flat = len(axes), _flat(arr, len(axes))
+    if patches is None:
+        return flat, ScanAxes(tuple(CountedAxis.whole(*axis) for axis in ordered[:count]))
+    unknown = {*patches.sizes} - {axis.name for axis, _ in ordered if axis is not None}
+    if unknown:
+        listed = ", ".join(repr(axis.name) for axis in whole if axis is not None)
+        raise DatasetError("no axis of a patch", expected=listed, found=repr(min(unknown)))
+    outer = tuple(patches.cut(*axis) or CountedAxis.whole(*axis) for axis in ordered[:count])
+    cuts = tuple(patches.cut(*axis) for axis in ordered[count:])
+    inner = tuple(axis for axis in cuts if axis is not None)
+    scan = ScanAxes(outer, inner, cuts, arr.shape[count:])
+    return PatchedArray(flat, outer, inner, cuts), scan
 
 
 def _are_names(samples: Any) -> bool:
@@ -362,11 +376,11 @@ def _beside(
         (arr,) = arrays
         whole = len(scans), *scans[0].shape
         if {scan.shape for scan in scans} == {whole[1:]} and arr.shape[: len(whole)] == whole:
-            arr = _flat(arr, len(whole))
-        if len(arr) == sum(counts):
+            arrays = [arr[k] for k in range(len(scans))]
+        elif len(arr) == sum(counts):
             stops = np.cumsum(counts).tolist()
             return [arr[stop - n : stop] for stop, n in zip(stops, counts, strict=True)]
-    elif len(arrays) == len(scans):
+    if len(arrays) == len(scans):
         pairs = [*zip(arrays, scans, strict=True)]
         made = [_of_scan(name, arr, scan, samples) for arr, scan in pairs]
         if [len(arr) for arr in made] == counts:
@@ -381,8 +395,13 @@ def _beside(
 
 
 def _of_scan(name: str, arr: Any, scan: ScanAxes, samples: str | Sequence[str]) -> Any:
-    if arr.shape[: len(scan.shape)] == scan.shape:
-        return _flat(arr, len(scan.shape))
+    count = len(scan.shape)
+    if arr.shape[:count] == scan.shape:
+        flat = _flat(arr, count)
+        if not scan.are_patches:
+            return flat
+        cuts = scan.cuts if arr.shape[count:] == scan.sig else ()
+        return PatchedArray(flat, scan.outer, scan.inner, cuts)
     return arr if _nav_axes(arr) is None else _sampled(name, arr, samples)[0]
 
 
