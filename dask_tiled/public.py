@@ -57,6 +57,7 @@ from dask_tiled.opening.datasets import open_datasets
 from dask_tiled.opening.describing import describe
 from dask_tiled.opening.event_lists import events
 from dask_tiled.opening.frame_headers import frame_facts
+from dask_tiled.opening.series import open_series
 from dask_tiled.opening.volumes import open_volumes
 from dask_tiled.showing.show import show
 from dask_tiled.tiling.negotiation import TilingRequest
@@ -64,6 +65,7 @@ from dask_tiled.tiling.scheme import TilingScheme, negotiate
 from dask_tiled.training.batches import iter_batches
 from dask_tiled.training.beton import to_beton
 from dask_tiled.training.fields import ImageField
+from dask_tiled.training.patterns import Patterns
 from dask_tiled.training.tar import TarSamples
 
 # fmt: off
@@ -71,14 +73,14 @@ __all__ = [
     "ArrayBlock", "Axis", "Catalogue", "CatalogueRow", "Corrections", "CorruptFileError",
     "DatasetError", "Description", "Doubt", "DoubtError", "DoubtWarning", "Explanation", "Fact",
     "Format", "ImageField", "Instrument", "Measured", "MissingFileError", "MissingFramesWarning",
-    "OnCluster", "OutsideFolderError", "Piece", "Progress", "Recording", "RemoteError",
+    "OnCluster", "OutsideFolderError", "Patterns", "Piece", "Progress", "Recording", "RemoteError",
     "StaleFileError", "StreamError", "StreamProgress", "TarSamples", "TileInfo", "TiledArray",
     "TilingError", "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError",
     "VerificationError", "as_zarr", "calibrate", "catalogue", "convert", "convert_all", "describe",
     "events", "explain", "explore", "file_reader", "find_bad_pixels", "formats", "frame_facts",
     "from_libertem", "from_pieces", "iter_batches", "iter_blocks", "map_tiles", "negotiate",
-    "open_dataset", "open_datasets", "open_volumes", "record", "reduce_tiles", "register_format",
-    "run", "samples", "scheme_of", "show", "tiles", "to_beton", "to_hyperspy", "to_references",
-    "to_xarray", "to_zarr", "verify_all", "verify_zarr", "virtual",
+    "open_dataset", "open_datasets", "open_series", "open_volumes", "record", "reduce_tiles",
+    "register_format", "run", "samples", "scheme_of", "show", "tiles", "to_beton", "to_hyperspy",
+    "to_references", "to_xarray", "to_zarr", "verify_all", "verify_zarr", "virtual",
 ]
 # fmt: on

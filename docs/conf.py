@@ -66,6 +66,7 @@ MEMBERS = {
     "Description": "of, shape, nav_shape, sig_shape, dims, dtype, units, nbytes, files, missing, "
     "complete, doubts, calibrations, with_scan, with_frames, with_facts, shifted",
     "Format": "options",
+    "Patterns": "positions",
     "Recording": "array, close, error, is_running, path, progress, state, stop, wait",
     "TiledArray": "axes, calibrate, description, dims, instrument, isel, levels, metadata, "
     "refresh, save_axes, scheme, sel, with_axes, with_chunks",

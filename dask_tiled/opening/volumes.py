@@ -19,9 +19,9 @@ from dask_tiled.model.blocks import Block, Fetch
 from dask_tiled.model.calibration import Calibrations, calibrated
 from dask_tiled.model.decoders import BlockDecoder, Decoder, function_at
 from dask_tiled.model.description import BY_USER, VOLUMES, Description
-from dask_tiled.model.indexing import Array, Cut
+from dask_tiled.model.indexing import Array, Cut, Index
 from dask_tiled.model.layout import Layout
-from dask_tiled.model.pieces import joined, piece_table, strides_of
+from dask_tiled.model.pieces import PieceTable, joined, piece_table, strides_of
 from dask_tiled.opening.arrays import tiled
 from dask_tiled.opening.describing import Path, describe, warn_of
 from dask_tiled.tiling.negotiation import TilingRequest
@@ -103,35 +103,19 @@ def stacked(volumes: Sequence[Description]) -> Description:
     """Describe volumes of one shape as frames of one array."""
     first = volumes[0]
     for volume in volumes:
-        _check(volume, first)
-    files: list[File] = []
-    decoders: dict[Decoder | BlockDecoder, int] = {}
-    tables = []
-    for number, volume in enumerate(volumes):
-        start, shape, strides = _boxes(volume)
-        layout, columns = volume.layout, volume.layout.pieces.rows()
-        several = (len(files), len(layout.files)) if len(layout.files) > 1 else None
-        ours = [decoders.setdefault(_decoder(d, several), len(decoders)) for d in layout.decoders]
-        ones = np.ones(len(start), np.int64)
-        tables.append(
-            piece_table(
-                np.column_stack([number * ones, start]),
-                np.column_stack([ones, shape]),
-                columns.offset,
-                np.column_stack([0 * ones, strides]),
-                file=columns.file + len(files),
-                decoder=np.array(ours)[columns.decoder],
-                nbytes=columns.nbytes,
-            )
-        )
-        files += layout.files
+        if volume.conversion.corrections is not None:
+            path, hint = volume.files[0].path, "Open each file separately."
+            raise DatasetError("volumes cannot be corrected", path=path, hint=hint)
+        check_alike(volume, first)
+    boxes = [with_number(k, *boxes_of(volume)) for k, volume in enumerate(volumes)]
+    files, pieces, decoders = joined_pieces(volumes, boxes)
     n, nav = len(volumes), first.layout.nav_shape
     layout = Layout(
         files,
         (n,),
         nav + first.layout.sig_shape,
-        joined(tables),
-        tuple(decoders),
+        pieces,
+        decoders,
         cuts=(Cut(0, 1, n), *first.layout.cuts),
         repeats=(1,) * len(nav) + first.layout.repeats,
     )
@@ -146,13 +130,53 @@ def stacked(volumes: Sequence[Description]) -> Description:
     )
 
 
-def _check(volume: Description, first: Description) -> None:
-    """Check that a volume matches the first one."""
-    path = volume.files[0].path
-    if volume.conversion.corrections is not None:
-        raise DatasetError(
-            "volumes cannot be corrected", path=path, hint="Open each file separately."
+Boxes = tuple[npt.NDArray[np.int64], ...]
+"""Start, shape and strides of pieces."""
+
+
+def joined_pieces(
+    volumes: Sequence[Description], boxes: Sequence[Boxes], moved: Sequence[int] | None = None
+) -> tuple[list[File], PieceTable, tuple[Decoder | BlockDecoder, ...]]:
+    """Join the pieces of volumes at other boxes; return files, pieces and decoders.
+
+    ``moved`` are the numbers of frames by which boxes are moved along the first axis; by default
+    they have one more axis, the first one.
+    """
+    files: list[File] = []
+    decoders: dict[Decoder | BlockDecoder, int] = {}
+    tables = []
+    for number, (volume, (start, shape, strides)) in enumerate(zip(volumes, boxes, strict=True)):
+        layout, columns = volume.layout, volume.layout.pieces.rows()
+        several = (len(files), len(layout.files)) if len(layout.files) > 1 else None
+        by = None if moved is None else moved[number]
+        wrapped = [_decoder(decoder, several, by) for decoder in layout.decoders]
+        ours = [decoders.setdefault(decoder, len(decoders)) for decoder in wrapped]
+        tables.append(
+            piece_table(
+                start,
+                shape,
+                columns.offset,
+                strides,
+                file=columns.file + len(files),
+                decoder=np.array(ours)[columns.decoder],
+                nbytes=columns.nbytes,
+            )
         )
+        files += layout.files
+    return files, joined(tables), tuple(decoders)
+
+
+def with_number(number: int, start: Index, shape: Index, strides: Index) -> Boxes:
+    """Add the axis of the volumes to boxes of one."""
+    ones = np.ones(len(start), np.int64)
+    firsts = number * ones, ones, 0 * ones
+    tables = start, shape, strides
+    return tuple(np.column_stack(pair) for pair in zip(firsts, tables, strict=True))
+
+
+def check_alike(volume: Description, first: Description) -> None:
+    """Check that the pixels of a volume match those of the first one."""
+    path = volume.files[0].path
     facts = {
         "shape": (volume.shape, first.shape),
         "dtype": (volume.dtype, first.dtype),
@@ -171,7 +195,7 @@ def _check(volume: Description, first: Description) -> None:
             )
 
 
-def _boxes(volume: Description) -> tuple[npt.NDArray[np.int64], ...]:
+def boxes_of(volume: Description) -> Boxes:
     """Return start, shape and strides of all pieces, on the axes of the array."""
     layout, columns = volume.layout, volume.layout.pieces.rows()
     selection, boxes = layout.selection, columns[4:]
@@ -198,12 +222,13 @@ def _boxes(volume: Description) -> tuple[npt.NDArray[np.int64], ...]:
 
 
 def _decoder(
-    decoder: Decoder | BlockDecoder, files: tuple[int, int] | None
+    decoder: Decoder | BlockDecoder, files: tuple[int, int] | None, moved: int | None
 ) -> Decoder | BlockDecoder:
     """Wrap a block decoder for a stack."""
-    if isinstance(decoder, Decoder):
+    if isinstance(decoder, Decoder) or (moved == 0 and files is None):
         return decoder
-    options = (("function", decoder.function), ("options", decoder.options), ("files", files))
+    options: tuple[tuple[str, Any], ...] = ("function", decoder.function), ("files", files)
+    options += ("options", decoder.options), ("moved", moved)
     return BlockDecoder(f"{__name__}:decode", decoder.dtype, options)
 
 
@@ -214,14 +239,15 @@ def decode(
     function: str,
     options: tuple[tuple[str, Any], ...],
     files: tuple[int, int] | None,
+    moved: int | None,
 ) -> Array:
-    """Decode a block of a volume with its format's decoder, which has no volume axis."""
+    """Decode a block of a volume with its format's decoder, at its place in the volume."""
     first, count = files or (0, 0)
-    alone = block._replace(
-        files=block.files[first : first + count] if files else (block.file,),
-        start=block.start[1:],
-        shape=block.shape[1:],
-    )
+    alone = block._replace(files=block.files[first : first + count] if files else (block.file,))
+    if moved is not None:
+        start = block.start[0] - moved, *block.start[1:]
+        return function_at(function)(alone._replace(start=start), fetch, **dict(options))
+    alone = alone._replace(start=block.start[1:], shape=block.shape[1:])
     pixels = function_at(function)(alone, fetch, **dict(options))
     # The caller reports an unexpected shape.
     return pixels[None] if pixels.shape == alone.shape else pixels

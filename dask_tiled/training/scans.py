@@ -32,6 +32,7 @@ from dask_tiled.training.patches import (
     Patches,
     ScanAxes,
 )
+from dask_tiled.training.patterns import Patterns
 
 Batch = dict[str, Any]
 """Values of samples, by field."""
@@ -154,7 +155,7 @@ class SampleSet:
         values = {
             name: part.read(numbers, make)
             for name, part in parts.items()
-            if isinstance(part, PatchedArray)
+            if isinstance(part, (PatchedArray, Patterns))
         }
         whole = [name for name in parts if name not in values]
         read = read_samples([parts[name] for name in whole], numbers, make)
@@ -211,14 +212,18 @@ def _named(source: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 def _is_scan(value: Any) -> bool:
     """Return whether a value is a scan: an array of dask or xarray, a path, a catalogue's row."""
     lazy = is_array(value) and not isinstance(value, np.ndarray)
-    return lazy or isinstance(value, (str, os.PathLike)) or callable(getattr(value, "open", None))
+    return lazy or isinstance(value, (str, os.PathLike, Patterns)) or _is_row(value)
 
 
 def _opens(value: Any) -> bool:
     """Return whether a value is a path or a catalogue's row, or a sequence with any."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         return any(map(_opens, value))
-    return _is_scan(value) and not is_array(value)
+    return isinstance(value, (str, os.PathLike)) or _is_row(value)
+
+
+def _is_row(value: Any) -> bool:
+    return callable(getattr(value, "open", None))
 
 
 def _opened(
@@ -243,10 +248,13 @@ def _opened(
     arrays = []
     for item in value if is_list else [value]:
         arr = item
+        if isinstance(item, Patterns):
+            arrays.append(item)
+            continue
         if isinstance(item, (str, os.PathLike)):
             arr = open_dataset(item, **options)
         elif not is_array(item):
-            arr = item.open(**options) if _is_scan(item) else np.asarray(item)
+            arr = item.open(**options) if _is_row(item) else np.asarray(item)
         arrays.append(array_of(name, arr))
     return arrays
 
@@ -300,6 +308,8 @@ def _stacked(name: str, arrays: list[Any]) -> list[Any]:
 
 def _nav_axes(arr: Any) -> tuple[Axis | None, ...] | None:
     """Return the axes before those of a frame; None for arrays without axes of files."""
+    if isinstance(arr, Patterns):
+        return tuple(axis.axis for axis in arr.scan.outer)
     desc = description_of(arr)
     if desc is not None:
         return desc.axes[: desc.nav_ndim]
@@ -315,6 +325,11 @@ def _sampled(
     name: str, arr: Any, samples: str | Sequence[str], patches: Patches | None = None
 ) -> tuple[Any, ScanAxes]:
     """Return an array with samples along its first axis, and the axes that this one counts."""
+    if isinstance(arr, Patterns):
+        if samples != "frame" or patches is not None:
+            problem, found = "patterns are samples as they are", f"{samples=}, {patches}"
+            raise DatasetError(problem, expected="neither samples= nor patch=", found=found)
+        return arr, arr.scan
     nav = _nav_axes(arr)
     if nav is None:
         return arr, ScanAxes((CountedAxis.whole(None, arr.shape[0]),))
