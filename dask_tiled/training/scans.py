@@ -254,9 +254,21 @@ def _opened(
         if isinstance(item, (str, os.PathLike)):
             arr = open_dataset(item, **options)
         elif not is_array(item):
-            arr = item.open(**options) if _is_row(item) else np.asarray(item)
+            arr = item.open(**options) if _is_row(item) else _in_memory(name, item)
         arrays.append(array_of(name, arr))
     return arrays
+
+
+def _in_memory(name: str, value: Any) -> Array:
+    try:
+        return np.asarray(value)
+    except Exception as error:
+        raise DatasetError(
+            "no array in memory of this process",
+            where=f"field {name!r}",
+            found=f"{type(value).__name__}: {error}",
+            hint="Convert it to a NumPy array first.",
+        ) from error
 
 
 def _aligned(

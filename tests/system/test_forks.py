@@ -3,9 +3,14 @@
 import os
 import subprocess
 import sys
+import threading
+import time
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from dask_tiled.system import forks
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no forks")
 
@@ -97,6 +102,26 @@ def compute():
 result = child(compute)
 """,
 }
+
+
+def test_imports_of_other_threads_are_seen(tmp_path, monkeypatch):
+    """Python keeps the locks of modules under a private name: without it, forks would not wait."""
+    (tmp_path / "slow_to_import.py").write_text("import threading; threading.waits.wait()")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(threading, "waits", threading.Event(), raising=False)
+    thread = threading.Thread(target=import_module, args=["slow_to_import"])
+    assert not forks._others_import()
+    thread.start()
+    try:
+        end = time.monotonic() + 30
+        while not forks._others_import():
+            assert time.monotonic() < end
+            time.sleep(0.001)
+    finally:
+        threading.waits.set()
+        thread.join()
+        sys.modules.pop("slow_to_import", None)
+    assert not forks._others_import()
 
 
 @pytest.mark.slow

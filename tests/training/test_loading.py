@@ -314,6 +314,37 @@ def test_wrong_states_and_dtypes(source):
         next(iter(loading.IterableBatches(dates, 2)))
 
 
+def test_patterns_and_patches_in_workers(source):
+    scan = source[0]
+    data = loading.IterableBatches(dask_tiled.Patterns(scan, size=(2, 2)), 4, shuffle="all")
+    found = torch.cat([batch["frame"][:, 0, 0] for batch in loaded(data, 2)])
+    assert sorted(found.tolist()) == [*range(20)]
+    patches = loading.Frames(scan, patch={"y": 2, "x": 4}, fields=["frame", "start"])
+    starts = [item["start"].tolist() for item in patches.__getitems__(range(4))]
+    assert starts == [[0, 0, 0, 0], [0, 0, 2, 0], [0, 0, 4, 0], [0, 1, 0, 0]]
+
+
+def test_tensors_elsewhere_are_refused():
+    with pytest.raises(DatasetError, match=r"no array in memory.*'label'.*meta device"):
+        loading.Frames({"label": torch.zeros(3, device="meta")})
+
+
+@pytest.mark.slow
+def test_loaders_do_not_import_distributed(tmp_path):
+    """It takes .2 s, and a client is looked for where it is imported."""
+    np.save(tmp_path / "a.npy", np.zeros((9, 6, 4), "u2"))
+    code = """
+import sys, dask_tiled
+arr = dask_tiled.open_dataset(sys.argv[1])
+for source in (arr, arr + 1, {"frame": arr, "sums": arr.sum((1, 2))}):
+    for options in ({}, {"shuffle": "all", "prefetch": 0}):
+        assert len([*dask_tiled.torch.IterableBatches(source, 4, **options)]) == 3
+    dask_tiled.torch.Frames(source)[[0, 8]]
+assert "distributed" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code, tmp_path / "a.npy"], check=True)
+
+
 @pytest.mark.slow
 def test_without_torch():
     code = "import sys; sys.modules['torch'] = None; import dask_tiled; dask_tiled.torch.Frames"
