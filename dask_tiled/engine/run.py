@@ -203,7 +203,7 @@ def fold_windows(reader: Reader, sinks: Sequence[Sink]) -> bool:
             fold.expect(units)
     fed = together(folds, pieces)
     limit = fed[0].window_bytes if len(fed) == 1 else SHARED_BYTES
-    at_once = fed[0].at_once if len(fed) == 1 else 0
+    at_once = fed[0].at_once if len(fed) == 1 else None
     for window in reader.windows(limit, at_once=at_once):
         for fold in fed:
             fold.take_window(window)

@@ -30,7 +30,7 @@ class Backend(ABC):
 
     @abstractmethod
     def windows(
-        self, ranges: ReadRanges, limit: int | None = None, *, at_once: int = 0
+        self, ranges: ReadRanges, limit: int | None = None, *, at_once: int | None = 0
     ) -> Iterator[Window]:
         """Fetch the bytes of read ranges, window by window.
 
@@ -39,10 +39,11 @@ class Backend(ABC):
         ranges : ReadRanges
         limit : int, optional
             Maximum span of a window in bytes; by default that of the backend, which may be smaller.
-        at_once : int, default: 0
-            If positive, the bytes may be left to one kernel to read, as the request of the window
-            says: this number of frames at once, if they stay in the cache. If it fails, it gets the
-            window again, and goes on.
+        at_once : int, optional, default: 0
+            The bytes may be left to one kernel to read, as the request of the window says: this
+            number of frames at once, if they stay in the cache; if 0, only frames that lie far
+            apart. If it fails, it gets the window again, and goes on. None if several kernels take
+            a window: its bytes are there.
 
         Yields
         ------

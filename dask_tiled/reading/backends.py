@@ -53,7 +53,7 @@ class Auto(Local):
         self._few = all(total <= LEAST_MAPPED_BYTES for total in accumulate(sizes))
 
     def windows(
-        self, ranges: ReadRanges, limit: int | None = None, *, at_once: int = 0
+        self, ranges: ReadRanges, limit: int | None = None, *, at_once: int | None = 0
     ) -> Iterator[Window]:
         """Fetch windows in the way chosen for the file, or read frames that lie far apart."""
         way, spread = self._way(ranges.file), ranges.spread()
@@ -66,7 +66,9 @@ class Auto(Local):
         chosen = self._mapped if way == "map" else self._buffered
         return chosen.windows(ranges, limit, at_once=at_once)
 
-    def _leased(self, ranges: ReadRanges, limit: int | None, at_once: int) -> Iterator[Window]:
+    def _leased(
+        self, ranges: ReadRanges, limit: int | None, at_once: int | None
+    ) -> Iterator[Window]:
         """Map each window if its lease is granted, else read it.
 
         Under a lease no other program can truncate the file: opening it for writing blocks until

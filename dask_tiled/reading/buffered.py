@@ -33,15 +33,17 @@ class Buffered(Local):
         self._buffer = np.empty(0, np.uint8)
 
     def windows(
-        self, ranges: ReadRanges, limit: int | None = None, *, at_once: int = 0
+        self, ranges: ReadRanges, limit: int | None = None, *, at_once: int | None = 0
     ) -> Iterator[Window]:
         """Read the span of each window, or frames one by one if they lie far apart."""
         (low, high), spread = ranges.units.reach, ranges.spread()
         far, fits = spread > GAPS, high - low <= BUFFERED_BYTES
-        if far or (at_once and fits and spread >= 1):  # frames do not interleave
+        # Frames do not interleave.
+        if at_once is not None and (far or (at_once and fits and spread >= 1)):
             yield from self._requests(ranges, limit or REQUESTED_BYTES, at_once)
         else:
-            for part in ranges.split(min(limit or BUFFERED_BYTES, BUFFERED_BYTES)):
+            most = high - low if far else limit or BUFFERED_BYTES
+            for part in ranges.split(min(most, BUFFERED_BYTES)):
                 yield Window(part, *self._read(part.file, *part.span))
 
     def __call__(self, file: File, start: int, stop: int) -> Bytes:

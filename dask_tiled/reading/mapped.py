@@ -51,7 +51,7 @@ class MappedWindows(Local):
         ranges: ReadRanges,
         limit: int | None = None,
         *,
-        at_once: int = 0,  # noqa: ARG002
+        at_once: int | None = 0,  # noqa: ARG002
     ) -> Iterator[Window]:
         """Map the file around each window, unless it is mapped already."""
         sparse = ranges.spread() > SPARSE

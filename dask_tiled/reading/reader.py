@@ -200,7 +200,7 @@ class Reader:
         """
         return self._view(self.ranges, self.shape, self._backend.private)
 
-    def windows(self, limit: int | None, *, at_once: int) -> Iterator[Window]:
+    def windows(self, limit: int | None, *, at_once: int | None) -> Iterator[Window]:
         """Fetch the bytes of the chunk in the order of the ranges; blocks are not supported.
 
         ``limit`` and ``at_once`` are those of ``Backend.windows``.

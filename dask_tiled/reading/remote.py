@@ -53,7 +53,7 @@ class Remote(Backend):
         ranges: ReadRanges,
         limit: int | None = None,
         *,
-        at_once: int = 0,  # noqa: ARG002
+        at_once: int | None = 0,  # noqa: ARG002
     ) -> Iterator[Window]:
         """Yield the windows of the responses; large gaps between ranges are not fetched."""
         for cluster in _clusters(ranges):

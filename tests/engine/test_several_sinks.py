@@ -66,10 +66,13 @@ def test_several_results_equal_single_ones(tmp_path, monkeypatch, merged, io, dt
             assert merged == [2 * (header != 3)]
 
 
-def test_large_frames_are_folded_apart(tmp_path, monkeypatch, merged):
+@pytest.mark.parametrize(("io", "header"), [("auto", 0), ("buffered", 3 * FRAMES[0].nbytes)])
+def test_large_frames_are_folded_apart(tmp_path, monkeypatch, merged, io, header):
+    """Also frames that lie far apart, which one kernel alone could read itself."""
     monkeypatch.setattr(folding, "CACHED_BYTES", FRAMES[0].nbytes - 1)
-    path = write_raw(tmp_path / "scan.raw", FRAMES)
-    arr = open_dataset(path, "raw", dtype="u2", sig_shape=(64, 64), chunks=-1)
+    path = write_raw(tmp_path / "scan.raw", FRAMES, frame_header=header)
+    raw = {"dtype": "u2", "sig_shape": (64, 64), "frame_header": header}
+    arr = open_dataset(path, "raw", io=io, chunks=-1, **raw)
     found = dask.compute(arr.sum(axis=(1, 2)), arr.sum(axis=0))
     np.testing.assert_array_equal(found[0], FRAMES.sum(axis=(1, 2)))
     np.testing.assert_array_equal(found[1], FRAMES.sum(axis=0))
