@@ -185,6 +185,7 @@ figures: $(VENVS)/test/installed $(NODE) $(if $(TORCH),$(VENVS)/test/torch)
 	@$(VENVS)/test/bin/python benchmarks/hdf5.py
 	@$(VENVS)/test/bin/python benchmarks/volumes.py
 	@$(VENVS)/test/bin/python benchmarks/following.py
+	@$(VENVS)/test/bin/python benchmarks/live_results.py
 	@$(VENVS)/test/bin/python benchmarks/scan_maps.py
 	@$(VENVS)/test/bin/python benchmarks/phases.py
 	@$(VENVS)/test/bin/python benchmarks/libertem_arrays.py
