@@ -5,6 +5,7 @@ from __future__ import annotations
 import dask_tiled.samples as samples  # noqa: PLR0402 - the package would import this module
 import dask_tiled.tiles as tiles  # noqa: PLR0402 - as above
 import dask_tiled.virtual as virtual  # noqa: PLR0402 - as above
+from dask_tiled.arriving.progressive import ProgressiveState, progressive
 from dask_tiled.batch.running import convert_all
 from dask_tiled.batch.verifying import verify_all
 from dask_tiled.blocks.iteration import ArrayBlock, iter_blocks
@@ -73,14 +74,15 @@ __all__ = [
     "ArrayBlock", "Axis", "Catalogue", "CatalogueRow", "Corrections", "CorruptFileError",
     "DatasetError", "Description", "Doubt", "DoubtError", "DoubtWarning", "Explanation", "Fact",
     "Format", "ImageField", "Instrument", "Measured", "MissingFileError", "MissingFramesWarning",
-    "OnCluster", "OutsideFolderError", "Patterns", "Piece", "Progress", "Recording", "RemoteError",
-    "StaleFileError", "StreamError", "StreamProgress", "TarSamples", "TileInfo", "TiledArray",
-    "TilingError", "TilingRequest", "TilingScheme", "TruncatedFileError", "UnknownFormatError",
-    "VerificationError", "as_zarr", "calibrate", "catalogue", "convert", "convert_all", "describe",
-    "events", "explain", "explore", "file_reader", "find_bad_pixels", "formats", "frame_facts",
-    "from_libertem", "from_pieces", "iter_batches", "iter_blocks", "map_tiles", "negotiate",
-    "open_dataset", "open_datasets", "open_series", "open_volumes", "record", "reduce_tiles",
-    "register_format", "run", "samples", "scheme_of", "show", "tiles", "to_beton", "to_hyperspy",
-    "to_references", "to_xarray", "to_zarr", "verify_all", "verify_zarr", "virtual",
+    "OnCluster", "OutsideFolderError", "Patterns", "Piece", "Progress", "ProgressiveState",
+    "Recording", "RemoteError", "StaleFileError", "StreamError", "StreamProgress", "TarSamples",
+    "TileInfo", "TiledArray", "TilingError", "TilingRequest", "TilingScheme", "TruncatedFileError",
+    "UnknownFormatError", "VerificationError", "as_zarr", "calibrate", "catalogue", "convert",
+    "convert_all", "describe", "events", "explain", "explore", "file_reader", "find_bad_pixels",
+    "formats", "frame_facts", "from_libertem", "from_pieces", "iter_batches", "iter_blocks",
+    "map_tiles", "negotiate", "open_dataset", "open_datasets", "open_series", "open_volumes",
+    "progressive", "record", "reduce_tiles", "register_format", "run", "samples", "scheme_of",
+    "show", "tiles", "to_beton", "to_hyperspy", "to_references", "to_xarray", "to_zarr",
+    "verify_all", "verify_zarr", "virtual",
 ]
 # fmt: on

@@ -83,13 +83,11 @@ def estimates(
     count, frame = math.prod(shape), math.prod(view.shape[scan_ndim:]) * view.dtype.itemsize
     whole = count * frame
     blocks = blocks_of(view, scan_ndim)
-    steps = _steps(shape, blocks, max(LEAST_FRAMES, int(pace.rate * FIRST / frame)))
+    steps = _first_steps(view, scan_ndim, pace)
     if max(steps, default=1) == 1:  # computed exactly in one step
         yield Estimate(pace.measured(compute, expression(view), whole), 1.0, exact=True)
         return
-    first = _in_parts(view[tuple(slice(step // 2, None, step) for step in steps)], pace)
-    found = pace.measured(compute, expression(first), int(first.nbytes), 3 * FIRST)
-    share = math.prod(first.shape[:scan_ndim]) / count
+    found, share = _from_few(view, expression, steps, compute, pace)
     yield Estimate(found, share)
     coarse = _spread(found, steps, shape)
     values, known = np.empty_like(coarse), np.zeros(shape[0], bool)
@@ -109,6 +107,45 @@ def estimates(
             break  # the remaining frames would be read twice
     if not by_rows:
         yield Estimate(pace.measured(compute, expression(view), whole), 1.0, exact=True)
+
+
+def coarse_estimate(
+    view: da.Array,
+    expression: Callable[[da.Array], da.Array],
+    scan_ndim: int,
+    compute: Compute,
+    pace: Pace,
+) -> Estimate | None:
+    """Return an image of a scan from few frames; None if all are computed as fast.
+
+    Parameters are those of :func:`estimates`.
+    """
+    steps = _first_steps(view, scan_ndim, pace)
+    if max(steps, default=1) == 1:
+        return None
+    found, share = _from_few(view, expression, steps, compute, pace)
+    return Estimate(_spread(found, steps, view.shape[:scan_ndim]), share)
+
+
+def _first_steps(view: da.Array, scan_ndim: int, pace: Pace) -> list[int]:
+    """Return the steps along the axes of a scan for its first estimate."""
+    frame = math.prod(view.shape[scan_ndim:]) * view.dtype.itemsize
+    most = max(LEAST_FRAMES, int(pace.rate * FIRST / frame))
+    return _steps(view.shape[:scan_ndim], blocks_of(view, scan_ndim), most)
+
+
+def _from_few(
+    view: da.Array,
+    expression: Callable[[da.Array], da.Array],
+    steps: Sequence[int],
+    compute: Compute,
+    pace: Pace,
+) -> tuple[Array, float]:
+    """Compute an image from evenly spaced frames; return it, and their fraction of all frames."""
+    some = _in_parts(view[tuple(slice(step // 2, None, step) for step in steps)], pace)
+    found = pace.measured(compute, expression(some), int(some.nbytes), 3 * FIRST)
+    few, count = (math.prod(arr.shape[: len(steps)]) for arr in (some, view))
+    return found, few / count
 
 
 def mean_estimates(

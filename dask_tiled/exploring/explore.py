@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dask_tiled.errors import require_extra
-from dask_tiled.exploring.pictures import Pictures, source_of
+from dask_tiled.exploring.pictures import pictures_shown, source_of
 
 if TYPE_CHECKING:
     from dask_tiled.exploring.widget import Explorer
@@ -21,11 +21,12 @@ def explore(data: Any, *, follow: bool = False, **options: Any) -> Explorer:
 
     Parameters
     ----------
-    data : dask.array.Array, numpy.ndarray, DataArray of xarray, path-like or sequence of path-like
+    data : dask.array.Array, numpy.ndarray, DataArray of xarray, path-like, or sequence of these
         An array, opened or computed; or files, as for :func:`open_dataset`, with a menu of all
-        their pictures.
+        their pictures; or a :class:`Recording`, whose first frame is waited for.
     follow : bool
-        The files are still being written: show new frames as they arrive.
+        The files are still being written: the scan fills as frames arrive. An array has to be
+        opened with ``follow=True``, too. Recordings are followed.
     **options
         Options of :func:`open_dataset`, if ``data`` are files.
 
@@ -52,5 +53,5 @@ def explore(data: Any, *, follow: bool = False, **options: Any) -> Explorer:
     require_extra("explore", "anywidget")
     from dask_tiled.exploring.widget import Explorer
 
-    pictures = Pictures.of(data, options, follow=follow)
+    pictures, follow = pictures_shown(data, options, follow=follow)
     return Explorer(pictures, source_of(data, options), follow=follow)

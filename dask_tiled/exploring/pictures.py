@@ -10,6 +10,7 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.bridges.pictures import pictures_of
+from dask_tiled.live.recording import Recording
 from dask_tiled.opened.inputs import is_array
 from dask_tiled.opened.tiled_array import description_of
 from dask_tiled.opening.arrays import opened
@@ -24,6 +25,9 @@ def source_of(data: Any, options: Mapping[str, Any]) -> str:
     """Return code that opens files, or a lazy form of a NumPy array; empty for lazy arrays."""
     if isinstance(data, np.ndarray):
         return "da.from_array(arr)"
+    if isinstance(data, Recording):
+        settled = {key: x for key, x in data.options.items() if x is not None}
+        data, options = data.path, {**settled, **options}
     if is_array(data):
         return ""
     is_series = not isinstance(data, str | os.PathLike)
@@ -31,6 +35,16 @@ def source_of(data: Any, options: Mapping[str, Any]) -> str:
     told = {key: repr(x) if isinstance(x, PLAIN) else key for key, x in options.items()}
     named = "".join(f", {key}={text}" for key, text in told.items())
     return f"dask_tiled.open_dataset({path!r}{named})"
+
+
+def pictures_shown(data: Any, options: Mapping[str, Any], *, follow: bool) -> tuple[Pictures, bool]:
+    """Return the arrays of what a user shows, and whether their files are followed.
+
+    The first frame of a recording is waited for.
+    """
+    if isinstance(data, Recording):
+        data, follow = data.array, True
+    return Pictures.of(data, options, follow=follow), follow
 
 
 class Pictures:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -12,8 +12,10 @@ import dask.array as da
 import numpy as np
 from dask import config
 
+from dask_tiled.arriving.tasks import run_tasks
 from dask_tiled.errors import DatasetError, printable
-from dask_tiled.graphs.schedulers import cluster
+from dask_tiled.graphs.schedulers import cluster, threads_of
+from dask_tiled.graphs.stages import Key, ReadyTasks
 from dask_tiled.model.indexing import Array
 from dask_tiled.opened.tiled_array import TiledArray
 from dask_tiled.tiling import machine
@@ -129,6 +131,14 @@ class Computing:
 
         callbacks = [(None, None, begins, None, None)]
         return np.asarray(arr.compute(scheduler="threads", pool=self._pool, callbacks=callbacks))
+
+    def tasks(self, check: Check, ready: ReadyTasks, given: Mapping[Key, Any]) -> dict[Key, Any]:
+        """Run tasks; parameters and result are those of :func:`run_tasks`."""
+        check()
+        if self._closed or cluster():
+            return run_tasks(ready, given)
+        with threads_of(self._pool):
+            return run_tasks(ready, given)
 
     def close(self) -> None:
         """Shut the threads down, after the tasks that are running."""

@@ -66,7 +66,8 @@ class Scene(NamedTuple):
         roles = scan, frame, colours, order
         told = subject.title, subject.subtitle, subject.units
         of = shown_of(arr).of
-        lacking = (f"not complete: {desc.lacking()}" for desc in of if not desc.complete)
+        done = (desc for desc in of if not desc.files[-1].grows)
+        lacking = (f"not complete: {desc.lacking()}" for desc in done if not desc.complete)
         doubts = dict.fromkeys([*lacking, *(str(one) for desc in of for one in desc.doubts)])
         return cls(shown, tuple(axes), *roles, *told, "\n".join(prepared), tuple(doubts))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dask_tiled.errors import DatasetError, require_extra
 from dask_tiled.exploring.messages import Message
 from dask_tiled.exploring.page import DOCUMENT, MODULE, START, STYLE, text_of
-from dask_tiled.exploring.pictures import Pictures
+from dask_tiled.exploring.pictures import pictures_shown
 from dask_tiled.exploring.running import message_of
 from dask_tiled.exploring.session import PageSession
 from dask_tiled.exploring.state import MOST_LETTERS, read_message
@@ -186,7 +186,7 @@ def serve(
     Parameters
     ----------
     data, options
-        An array, or files with options of :func:`open_dataset`.
+        An array, files with options of :func:`open_dataset`, or a recording.
     source : str
         Code that opens the array.
     port : int
@@ -205,7 +205,7 @@ def serve(
     """
     uvicorn = require_extra("explore", "starlette", "websockets", "uvicorn")
     follow = bool(options.get("follow"))
-    pictures = Pictures.of(data, options, follow=follow)
+    pictures, follow = pictures_shown(data, options, follow=follow)
     PageSession(pictures, lambda _: None).close()  # raise early if nothing can be drawn
 
     def make(send: Callable[[Message], None]) -> PageSession:

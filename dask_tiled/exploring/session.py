@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -13,10 +14,21 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
+from dask_tiled.arriving.computation import Arriving
+from dask_tiled.arriving.following import Following
 from dask_tiled.converting.convert import convert
 from dask_tiled.errors import DatasetError, format_bytes
 from dask_tiled.exploring.detectors import DetectorJob, Mask, SizedDisk
-from dask_tiled.exploring.estimates import RATE, REMOTE_RATE, Pace, estimates, mean_estimates
+from dask_tiled.exploring.estimates import (
+    RATE,
+    REMOTE_RATE,
+    Estimate,
+    Pace,
+    coarse_estimate,
+    estimates,
+    mean_estimates,
+)
+from dask_tiled.exploring.filling import LOOK, filling_images, lacks_frames, rows_there, told_of
 from dask_tiled.exploring.messages import Message, picture_message
 from dask_tiled.exploring.pictures import Pictures
 from dask_tiled.exploring.running import Check, Computing, Newest, message_of
@@ -29,7 +41,7 @@ from dask_tiled.model.doubts import Suggestion
 from dask_tiled.model.indexing import Array
 from dask_tiled.opened.axes import labelled, shown_of
 from dask_tiled.opened.growing import refreshed
-from dask_tiled.opened.tiled_array import TiledArray, description_of
+from dask_tiled.opened.tiled_array import description_of
 from dask_tiled.opening.scan_lines import ScanCandidate, in_shape, scan_candidates
 
 MOST_ASKED = 1 << 30
@@ -38,8 +50,8 @@ RESTS = 0.06
 """Seconds without requests before estimates are refined: cores stay free during a drag."""
 MOST_SAVED = 1 << 28
 """Maximum number of bytes of an image that is sent to the page as a file: it is held in memory."""
-GROWS = 0.5
-"""Seconds between checks of growing files."""
+TELLS = 0.2
+"""Least seconds between two messages about the frames that have arrived."""
 
 
 class PageSession:
@@ -80,6 +92,9 @@ class PageSession:
         self._ended = threading.Event()
         self._settled = threading.Event()
         self._watcher: threading.Thread | None = None
+        self._files: Following | None = None
+        self._frame_waits: int | None = None
+        """Number of frames that were there when the shown frame was not; None if it was."""
         self._show_picture(pictures.begins_with)
 
     def _show_picture(self, number: int) -> None:
@@ -91,6 +106,7 @@ class PageSession:
 
     def _show_array(self, arr: da.Array) -> None:
         self._set_scene(arr)
+        self._files = Following.of(arr) if self._follow else None
         self._pace = Pace(REMOTE_RATE if is_remote(arr) else RATE)
         self.state = State.first(self.scene)
         self._image: Array | None = None
@@ -227,6 +243,7 @@ class PageSession:
     def _show(self, state: State, number: int = 0, *, anew: bool = False) -> None:
         """Show a state, and compute what changed; ``number`` identifies the answers."""
         self._settled.set()
+        self._catch_up()
         self.state, known = state, []
         image = state.places, state.detector
         if self.scene.scan and (anew or image != self._image_shown):
@@ -250,9 +267,8 @@ class PageSession:
         pixels = int(np.count_nonzero(job.covered))
         told: dict[str, Any] = {"code": job.code(self._told()), "pixels": pixels, "id": number}
         told["together"] = scene.are_together(state.places)
-        compute = partial(self._compute, check=check)
-        by_rows, is_first = job.adds_whole_numbers, True
-        for found in estimates(view, job.expression, ndim, compute, self._pace, by_rows=by_rows):
+        is_first = True
+        for found in self._image_estimates(view, job, ndim, check):
             with self._asked:  # keep the state unchanged meanwhile
                 check()
                 self._image = found.values if found.exact else None
@@ -262,6 +278,35 @@ class PageSession:
             if is_first and not found.exact:
                 self._image_jobs.pause(RESTS)
             is_first = False
+
+    def _image_estimates(
+        self, view: da.Array, job: DetectorJob, ndim: int, check: Check
+    ) -> Iterator[Estimate]:
+        """Yield images of a scan, the last of which is exact."""
+        compute, files = partial(self._compute, check=check), self._files
+        given = job.expression, ndim, compute, self._pace
+        if files is None or not files.missing:
+            return estimates(view, *given, by_rows=job.adds_whole_numbers)
+        rows = rows_there(view)
+        coarse = coarse_estimate(view[:rows], *given) if rows else None
+        return self._filling(job.expression(view), files, self._image_jobs, check, coarse)
+
+    def _filling(
+        self,
+        arr: da.Array,
+        files: Following,
+        jobs: Newest,
+        check: Check,
+        coarse: Estimate | None = None,
+    ) -> Iterator[Estimate]:
+        """Yield an array while its frames arrive; ``jobs`` is the thread that calls this."""
+
+        def wait(seconds: float) -> None:
+            jobs.pause(seconds)
+            check()
+
+        arriving = Arriving([arr], partial(self._compute.tasks, check), files)
+        return filling_images(arriving, coarse, wait)
 
     def _frames(
         self, levels: Sequence[Scene], state: State, number: int, check: Check
@@ -278,11 +323,22 @@ class PageSession:
                 told["code"] = DetectorJob.of(scene, state.places, state.detector).code(
                     self._told()
                 )
-            frame = scene.picture(compute(part.pixels))
-            told |= {"share": 1.0, "exact": True}
+            frame, files = scene.picture(compute(part.pixels)), self._files
+            waits = files is not None and not files.ended and lacks_frames(part.pixels)
+            if waits:
+                frame = np.full(frame.shape, np.nan, np.float32)
+            known = description_of(scene.arr)
+            self._frame_waits = known.layout.n_frames if waits and known is not None else None
+            told |= {"share": float(not waits), "exact": not waits}
             self.send(picture_message("frame", frame, sizes, part.steps, **told))
             return
-        for found in mean_estimates(part.pixels, ndim, compute, self._pace):
+        self._frame_waits, files = None, self._files
+        if files is None or not files.missing:
+            means = mean_estimates(part.pixels, ndim, compute, self._pace)
+        else:
+            mean = part.pixels.mean(axis=tuple(range(ndim)))
+            means = self._filling(mean, files, self._frame_jobs, check)
+        for found in means:
             check()
             told |= {"share": found.share, "exact": found.exact}
             self.send(picture_message("frame", found.values, sizes, part.steps, **told))
@@ -322,6 +378,8 @@ class PageSession:
         try:
             if scene.scan and len(scene.frame) == 2:
                 view, compute = scene.view(self.state.places), partial(self._compute, check=check)
+                if self._files is not None:
+                    view = view[: max(1, rows_there(view))]
                 found = next(mean_estimates(view, len(scene.scan), compute, self._pace))
                 frames = np.reshape(found.values, (-1, *scene.frame_shape))
                 disk = bright_circle(frames.mean(axis=0))
@@ -428,27 +486,52 @@ class PageSession:
                 data = file.read()
         self.send(Message({"type": "file", "name": "image.zarr.zip"}, data))
 
+    def _catch_up(self) -> None:
+        """Show the frames that have arrived since the array was opened."""
+        desc, files = description_of(self._arr), self._files
+        if desc is None or files is None or files.layout.n_frames <= desc.layout.n_frames:
+            return
+        new, _ = refreshed(self._arr)
+        same = new.shape == self._arr.shape
+        self._set_scene(new)
+        if not same:
+            self.state = State.first(self.scene)._replace(detector=self.state.detector)
+            self._send_scene()
+
     def _watch(self) -> None:
-        """Refresh the array of growing files, until the session ends."""
-        told = ""
-        while not self._ended.wait(GROWS):
-            arr = self._arr
-            if not isinstance(arr, TiledArray):
-                return
-            try:
-                new, desc = refreshed(arr)
-            except Exception as error:  # noqa: BLE001 - a header may be half-written
-                if told != message_of(error):
-                    told = message_of(error)
-                    self._failed(told)
+        """Look at growing files, until the session ends."""
+        told, due, problem = dict[str, Any](), 0.0, ""
+        seen: tuple[object, ...] = ()
+        while not self._ended.wait(LOOK):
+            files = self._files
+            if files is None:
                 continue
-            with self._asked:
-                before = arr.description and arr.description.layout.n_frames
-                if self._arr is not arr or desc.layout.n_frames == before:
-                    continue
-                same = new.shape == arr.shape
-                self._set_scene(new)
-                if not same:
-                    self.state = State.first(self.scene)._replace(detector=self.state.detector)
-                self._send_scene()
+            try:
+                files.look()
+                there, waits = files.layout.n_frames, self._frame_waits
+                if seen != (files, there, files.ended) or (waits is not None and there > waits):
+                    seen = files, there, files.ended
+                    self._grow(files)
+            except Exception as error:  # noqa: BLE001 - shown on the page
+                if problem != message_of(error):
+                    problem = message_of(error)
+                    self._failed(problem)
+            if told != (now := told_of(files)) and time.monotonic() >= due:
+                told, due = now, time.monotonic() + TELLS
+                self.send(Message({"type": "growth", **now}))
+
+    def _grow(self, files: Following) -> None:
+        """Show a longer scan, or the frame that was missing; images that fill look themselves."""
+        with self._asked:
+            if self._files is not files:
+                return
+            if files.description.shape != self._arr.shape:
+                self._catch_up()
                 self._show(self.state, anew=True)
+            elif self._frame_waits is not None:
+                self._catch_up()
+                self._frame_waits = files.layout.n_frames
+                frame = self.scene.view(self.state.places)[self.state.position]
+                if files.ended or not lacks_frames(frame):
+                    self._frame_shown = None
+                    self._show(self.state)

@@ -31,6 +31,8 @@ from dask_tiled.tiling.bases import Chunks, Grid
 
 DESCRIPTION = "description"
 """Annotation of layers that read files: their description; dask has annotations of its own."""
+OPENING = "opening"
+"""Annotation of layers that read growing files: how these are described again."""
 
 
 def arrays_of_numpy(graph: HighLevelGraph) -> set[str]:

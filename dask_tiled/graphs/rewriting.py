@@ -80,17 +80,24 @@ Keys = Sequence["Key | str | Keys"]
 
 
 def optimize(
-    dsk: Any, keys: Any, noted: Callable[[Planned], object] | None = None, **kwargs: Any
+    dsk: Any,
+    keys: Any,
+    noted: Callable[[Planned], object] | None = None,
+    *,
+    arriving: bool = False,
+    **kwargs: Any,
 ) -> Any:
     """Optimise a graph of arrays; the function that dask's option ``array_optimize`` is set to.
 
-    An unsupported graph is left to dask, with a warning. ``noted`` is called with the plans.
+    An unsupported graph is left to dask, with a warning. ``noted`` is called with the plans. With
+    ``arriving``, tasks need no more frames than their chunk; values are the same, bit for bit.
     """
     if isinstance(dsk, HighLevelGraph):
         try:
             opened = unwrapped(dsk)
             if calls(opened, pixels_of):
-                made = rewritten(opened, keys, *filter(None, [noted]))
+                options: dict[str, Any] = {"arriving": True} if arriving else {}
+                made = rewritten(opened, keys, *filter(None, [noted]), **options)
                 if calls(made, pixels_of) and get_here():
                     made = lending(made, _names(keys))
                 return da.optimize(made, keys, **kwargs)
@@ -150,8 +157,11 @@ class Planned:
         return sorted(one for one in found if one[1] != LATER or one[0] not in begun)
 
 
-def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
-    """Decide which layers of a graph the engine computes, and which dask does."""
+def planned(graph: HighLevelGraph, keys: Keys, *, arriving: bool = False) -> Planned:
+    """Decide which layers of a graph the engine computes, and which dask does.
+
+    ``arriving`` is that of :func:`optimize`.
+    """
     wanted = _names(keys) & {*graph.layers}
     if any(name.startswith(LABELLED) for name in graph.layers):
         graph = unlabelled(graph, wanted)
@@ -184,7 +194,7 @@ def planned(graph: HighLevelGraph, keys: Keys) -> Planned:
     parts = {name: part.but(obstacle=obstacle(part, trees)) for name, part in need.parts.items()}
     if not reads and parts.keys() <= ended:
         seen = {of for name, (of, _) in endings.items() if name not in finals}
-        parts = in_fewer_chunks(parts, parts.keys() - seen)
+        parts = in_fewer_chunks(parts, parts.keys() - seen, arriving=arriving)
     # Workers may still hold chunks of another graph: results of the engine get other names.
     made = {of: (parts[of].grid, sorted(parts[of].recipe.sources)) for of in ended & parts.keys()}
     own = {of: f"{of}-{tokenize(*values)}" for of, values in made.items()}
@@ -208,10 +218,14 @@ def _names(keys: Keys) -> set[str]:
 
 
 def rewritten(
-    graph: HighLevelGraph, keys: Keys, noted: Callable[[Planned], object] = lambda _: None
+    graph: HighLevelGraph,
+    keys: Keys,
+    noted: Callable[[Planned], object] = lambda _: None,
+    *,
+    arriving: bool = False,
 ) -> HighLevelGraph:
     """Replace the layers that the engine can compute by its tasks; keep other layers."""
-    decided = planned(graph, keys)
+    decided = planned(graph, keys, arriving=arriving)
     noted(decided)
     if not decided.plans:
         return decided.graph

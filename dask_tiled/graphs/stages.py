@@ -119,6 +119,9 @@ class Stages:
             before = self.tasks[key].dependencies
             self.below[key] = self.read[key] + sum(self.below[x] for x in before)
         self.kept = self._worth_keeping(block_bytes)
+        nodes = {k: task for k, task in self.tasks.items() if isinstance(task, DataNode)}
+        self.values = {key: node.value for key, node in nodes.items()}
+        """Values that need no task."""
 
     def _worth_keeping(self, block_bytes: int) -> set[Key]:
         """Return the keys of results to keep."""
@@ -184,6 +187,10 @@ class Stages:
             if key in self.kept and not waits[key]:
                 ends.append(key)
         return ReadyTasks(needed_tasks(self.tasks, ends, there), ends)
+
+    def reads(self, key: Key) -> Iterator[tuple[Box, list[Source]]]:
+        """Yield the boxes and the sources that a task reads."""
+        yield from self._reads(self.tasks[key], self.tasks)
 
     def _bytes_of(self, task: Any) -> int:
         """Return the bytes of pixels that a task reads itself."""

@@ -37,6 +37,11 @@ PROTOCOLS = {
 }
 
 
+def is_address(text: object) -> bool:
+    """Return whether a text begins like the address of a detector."""
+    return isinstance(text, str) and text.partition("://")[0] in PROTOCOLS and "://" in text
+
+
 class Address(NamedTuple):
     """Where a detector sends its stream."""
 

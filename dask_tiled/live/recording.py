@@ -159,6 +159,8 @@ class Recording:
         The file that :func:`open_dataset` reads.
     in_memory : bool
         Whether the file is in memory, and vanishes with the recording.
+    options : dict
+        Options of :func:`open_dataset` with which the file is opened.
     max_memory : int
         Bytes of memory that the recording takes at most, beyond an interpreter: the buffers of its
         process, and what it keeps in memory.
@@ -174,7 +176,7 @@ class Recording:
     """
 
     def __init__(self, request: RecordingRequest, options: dict[str, Any]) -> None:
-        self.url, self._options = request.url, options
+        self.url, self.options = request.url, options
         self._file, self._bound = request.path, request.bound
         self.in_memory = bool(request.temporary)
         self.max_memory = request.most_memory + (request.bound.nbytes if self.in_memory else 0)
@@ -242,9 +244,10 @@ class Recording:
             raise self.error or StreamError(what, path=self.url, found=self.state)
         follows = PROTOCOLS[Address.of(self.url).protocol].follows
         how: dict[str, Any] = {"follow": True} if follows else {"cut": True}
-        options = how | {"missing": "fill", "outside_folder": True} | self._options
+        options = how | {"missing": "fill", "outside_folder": True} | self.options
         arr: Any = open_dataset(self.path, **options)
-        return arr
+        # Without tiles, it is a plain dask array.
+        return arr.written_by(self) if isinstance(arr, TiledArray) else arr
 
     @property
     def _has_content(self) -> bool:

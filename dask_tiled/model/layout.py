@@ -256,6 +256,12 @@ class Layout:
         one = (Cut(0, 1, 1, kept=False),) * len(self.sig_shape)
         return self._changed(selection=other.selection, cuts=(*nav, *one), _token=None)
 
+    def grown(self, newer: Layout) -> Layout:
+        """Return the same selected part of a longer version of the files, described again."""
+        count, lost = newer.n_frames, newer.selection.lost
+        selection = self.selection._replace(n_frames=count, lost=lost)
+        return newer._changed(selection=selection, cuts=self.cuts, _token=None)
+
     def cut(self, cuts: Sequence[Cut]) -> Layout:
         """Select a part of each axis of the current selection."""
         return self._changed(cuts=cut_again(self.cuts, cuts), _token=self.token)

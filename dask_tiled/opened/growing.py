@@ -102,7 +102,7 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
         except DatasetError as error:  # a header may be half-written
             failed = error
             continue
-        _check_same(desc, now, done)
+        check_same(desc, now, done)
         if _extent(now) != _extent(desc):
             grown = time.monotonic()
         seen.look(now)
@@ -159,7 +159,7 @@ def rows_there(desc: Description, there: int) -> int:
     return int(late[0]) // inner if len(late) else length
 
 
-def _check_same(old: Description, new: Description, done: int) -> None:
+def check_same(old: Description, new: Description, done: int) -> None:
     """Check that rows already written are unchanged; names of axes may change."""
     places = np.arange(done * math.prod(old.nav_shape[1:]), dtype=np.int64)
     same = (old.shape[1:], old.dtype) == (new.shape[1:], new.dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import astuple, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol, Self
 
@@ -15,7 +16,13 @@ from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.formats.saved_axes import save_axes
-from dask_tiled.graphs.layers import DESCRIPTION, Annotations, fused, symbolic_graph
+from dask_tiled.graphs.layers import (
+    DESCRIPTION,
+    OPENING,
+    Annotations,
+    fused,
+    symbolic_graph,
+)
 from dask_tiled.graphs.results import is_one_task, whole
 from dask_tiled.graphs.rewriting import optimize
 from dask_tiled.model.axes import Axis
@@ -39,12 +46,38 @@ from dask_tiled.tiling.scheme import TilingScheme, negotiate
 from dask_tiled.tiling.sizes import read_chunks, rechunked
 
 
+class Writer(Protocol):
+    """What writes growing files, such as a recording."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether more may be written."""
+
+    @property
+    def state(self) -> str:
+        """The state, in a word."""
+
+    @property
+    def error(self) -> Exception | None:
+        """Why writing has failed; None if it has not."""
+
+
 class Opening(Protocol):
     """How an array was opened."""
 
     @property
+    def writer(self) -> Writer | None:
+        """What writes the files, if this process knows it."""
+
+    def written_by(self, writer: Writer) -> Opening:
+        """Return the same opening with what writes the files."""
+
+    @property
     def settled(self) -> bool:
         """Whether the user passed the shape of the scan."""
+
+    def described(self, old: Description) -> Description:
+        """Describe the files of an array again, whose first frames have to be unchanged."""
 
     def again(self, arr: TiledArray, old: Description) -> da.Array:
         """Open the files of an array again."""
@@ -76,7 +109,8 @@ class TiledArray(LateArray):
     """
 
     __slots__ = (
-        "_annotations", "_description", "_grid", "_opening", "_part", "_scheme", "_source"
+        "_annotations", "_description", "_grid", "_growing", "_opening", "_part", "_scheme",
+        "_source",
     )  # fmt: skip
 
     _description: Description | None
@@ -91,6 +125,8 @@ class TiledArray(LateArray):
     """How to open the files again; None for a slice."""
     _part: OpenedPart | None
     """Which part of an opened array a slice is; None for others."""
+    _growing: Opening | None
+    """How the files of the whole array are opened again, also for a slice of it."""
 
     def __new__(  # noqa: D102 - as in dask's class
         cls,
@@ -102,6 +138,8 @@ class TiledArray(LateArray):
         annotations: Annotations | None = None,
         opening: Opening | None = None,
         part: OpenedPart | None = None,
+        *,
+        growing: Opening | None = None,
     ) -> Self:
         with SETTINGS:
             if config.get("array_optimize", None) is None:  # not set by the user
@@ -118,7 +156,7 @@ class TiledArray(LateArray):
         self._chunks = scheme.chunks if chunks is None else chunks
         self._grid = grid or Grid.of(self._chunks)
         self._annotations = inherited() if annotations is None else annotations
-        self._opening, self._part = opening, part
+        self._opening, self._part, self._growing = opening, part, opening or growing
         self._meta = np.empty((0,) * len(self._chunks), dtype=self._source.dtype)
         shown = self
         for plugin in plugins:
@@ -189,8 +227,12 @@ class TiledArray(LateArray):
     def _make_graph(self) -> HighLevelGraph:
         shown = self.name, self.chunks, self._source, self._grid
         graph = symbolic_graph(*shown, annotations=self._annotations)
-        noted = {"shape": self.shape, "dtype": self.dtype, "chunks": self.chunks}
-        graph.layers[self.name].collection_annotations = {**noted, DESCRIPTION: self._description}
+        noted: dict[str, object] = {"shape": self.shape, "dtype": self.dtype}
+        noted["chunks"] = self.chunks
+        noted[DESCRIPTION] = self._description
+        if self._description and self._description.files[-1].grows:
+            noted[OPENING] = self._growing
+        graph.layers[self.name].collection_annotations = noted
         return graph
 
     def _become_plain(self) -> None:
@@ -350,7 +392,8 @@ class TiledArray(LateArray):
         shown = self._described("axes").with_axes(axes, by)
         scheme = replace(self._scheme, dims=shown.dims)
         made = shown, scheme, self._source.io, self.chunks, self._grid
-        return type(self)(*made, inherited(self), self._opening, self._part)
+        opened = self._opening, self._part
+        return type(self)(*made, inherited(self), *opened, growing=self._growing)
 
     def isel(
         self, positions: Mapping[str, Any] = MappingProxyType({}), /, **named: Any
@@ -472,6 +515,18 @@ class TiledArray(LateArray):
         return symbolic_graph(*shown, func, annotations=self._annotations)
 
     @property
+    def opening(self) -> Opening | None:
+        """How the files of the whole array are opened again; None if they cannot be."""
+        return self._growing
+
+    def written_by(self, writer: Writer) -> Self:
+        """Return the array with what writes its files, which knows when they are complete."""
+        shown = self._described("opening"), self._scheme, self._source.io, self.chunks, self._grid
+        growing = self._growing and self._growing.written_by(writer)
+        opening = self._opening and growing
+        return type(self)(*shown, inherited(self), opening, self._part, growing=growing)
+
+    @property
     def can_refresh(self) -> bool:
         """Whether the array is as it was opened."""
         return self._opening is not None and self._description is not None
@@ -557,7 +612,7 @@ class TiledArray(LateArray):
         part = self._part if description is self._description else part
         scheme = replace(self._scheme, block_bytes=None) if as_blocks else self._scheme
         shown = description, scheme, self._source.io, chunks
-        return type(self)(*shown, grid, inherited(self), opening, part)
+        return type(self)(*shown, grid, inherited(self), opening, part, growing=self._growing)
 
     def copy(self) -> da.Array:
         """Copy the array, not its pixels."""
@@ -579,7 +634,9 @@ class TiledArray(LateArray):
         if self._description is None:
             return super().__reduce__()
         shown = self._description, self._scheme, self._source.io, self.chunks
-        return TiledArray, (*shown, None, self._annotations, self._opening, self._part)
+        opened = self._opening, self._part
+        make = partial(TiledArray, growing=self._growing)
+        return make, (*shown, None, self._annotations, *opened)
 
 
 def description_of(arr: object) -> Description | None:
@@ -615,7 +672,7 @@ def read_once(arr: da.Array, chunks: Chunks | None = None) -> da.Array:
     if as_is and io == arr.io:
         return arr
     shown = arr.description, arr._scheme, io, chunks or arr.chunks  # noqa: SLF001
-    return TiledArray(*shown, None, inherited(arr))
+    return TiledArray(*shown, None, inherited(arr), growing=arr.opening)
 
 
 def array_name(description: Description, source: Source, grid: Grid) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import dask.array as da
 
@@ -16,12 +16,13 @@ from dask_tiled.model.description import BY_USER, Description, facts_of
 from dask_tiled.model.growth import Sample, check_continues
 from dask_tiled.model.pyramids import lower_levels
 from dask_tiled.opened.building import build
-from dask_tiled.opened.tiled_array import TiledArray
+from dask_tiled.opened.tiled_array import TiledArray, Writer
 from dask_tiled.opening.describing import check_local, scheme_for
 from dask_tiled.tiling.bases import Chunks
 
 
-class Reopening(NamedTuple):
+@dataclass(frozen=True)
+class Reopening:
     """The parameters with which an array was opened, to reopen it."""
 
     describe: Callable[..., Description]
@@ -32,9 +33,18 @@ class Reopening(NamedTuple):
     """Sample of the last frame; None if files were not followed."""
     settled: bool
     """Whether the user passed the shape of the scan."""
+    writer: Writer | None = None
+    """What writes the files; None in copies in other processes."""
 
-    def again(self, arr: TiledArray, old: Description) -> da.Array:
-        """Reopen the files of ``arr``; see :meth:`TiledArray.refresh`."""
+    def written_by(self, writer: Writer) -> Reopening:
+        """Return the same opening with what writes the files."""
+        return replace(self, writer=writer)
+
+    def __reduce__(self) -> tuple[type[Reopening], tuple[Any, ...]]:
+        return Reopening, (self.describe, self.chunks, self.sample, self.settled)
+
+    def described(self, old: Description) -> Description:
+        """Describe the files again; errors are those of :meth:`TiledArray.refresh`."""
         check_local(old.files[0].path)
         try:
             with seen(old.files):
@@ -46,11 +56,16 @@ class Reopening(NamedTuple):
         check_continues(old.layout, new.layout)
         if self.sample is not None:
             self.sample.check(new.layout)
+        return new
+
+    def again(self, arr: TiledArray, old: Description) -> da.Array:
+        """Reopen the files of ``arr``; see :meth:`TiledArray.refresh`."""
+        new = self.described(old)
         axes = replaced(new.axes, old.overridden(BY_USER), new.shape, new.files[0].path)
         new = new.with_axes(axes, BY_USER)
         chunks = _longer(arr.chunks, new.shape) or self.chunks
         scheme = scheme_for(new, arr.scheme.requests, chunks, arr.io)
-        opening = self._replace(sample=Sample.of(new.layout, new.layout.n_frames - 1))
+        opening = replace(self, sample=Sample.of(new.layout, new.layout.n_frames - 1))
         return TiledArray(new, scheme, arr.io, opening=opening)
 
     def levels(self, arr: TiledArray, desc: Description) -> Iterator[da.Array]:
@@ -69,7 +84,7 @@ class Reopening(NamedTuple):
                 warn(f"a level of the pyramid is left out: {shown} after {expected}")
                 return
             new = _calibrated(new, desc)
-            opening = self._replace(describe=describe, chunks=None)
+            opening = replace(self, describe=describe, chunks=None)
             scheme = scheme_for(new, arr.scheme.requests, None, arr.io)
             before = build(new, scheme, arr.io, opening)
             yield before

@@ -131,11 +131,14 @@ def along_of(spans: Sequence[Span], chunks: Chunks) -> int:
     return max((span.axis for span in spans), key=lambda axis: len(chunks[axis]))
 
 
-def in_fewer_chunks(parts: Mapping[str, Known], unseen: Collection[str]) -> dict[str, Known]:
+def in_fewer_chunks(
+    parts: Mapping[str, Known], unseen: Collection[str], *, arriving: bool = False
+) -> dict[str, Known]:
     """Merge the chunks of parts whose later steps are known, along axes that all of them reduce.
 
     ``unseen`` results, which are concatenated at once, allow it along any axis. If all are unseen,
-    and profit, their chunks are cut across.
+    and profit, their chunks are cut across. If frames are still ``arriving``, no chunk is cut
+    across, and only those are merged whose results depend on it.
     """
     axes = {*range(min((len(x.chunks) for x in parts.values()), default=0))}
     for name, part in parts.items():
@@ -147,11 +150,25 @@ def in_fewer_chunks(parts: Mapping[str, Known], unseen: Collection[str]) -> dict
             axes -= {x.axis for place in left for x in part.recipe.view.shown[place]}
     most = max(map(_most_chunks, parts.values()), default=1)
     merged = {name: _merged(part, axes, most) for name, part in parts.items()}
+    whole = merged
     across = {_across(part) for part in merged.values()} if parts.keys() <= {*unseen} else set()
     chunks = across.pop() if len(across) == 1 else None
     if chunks is not None:
         merged = {name: _in_chunks(part, chunks) for name, part in merged.items()}
-    return merged if all(map(_fits, merged.values())) else {**parts}
+    if not all(map(_fits, merged.values())):
+        return {**parts}
+    if arriving:
+        return {name: _if_needed(parts[name], part) for name, part in whole.items()}
+    return merged
+
+
+def _if_needed(part: Known, merged: Known) -> Known:
+    """Return the merged chunks of a part if they change a bit of its result, otherwise its own."""
+    recipe = part.recipe
+    axes = () if recipe.reduction is None else recipe.reduction.axes
+    gone = {x.axis for place in axes for x in recipe.view.shown[place]}
+    same = all(part.chunks[axis] == merged.chunks[axis] for axis in gone)
+    return part if same or _is_exact(part) else merged
 
 
 def _fits(part: Known) -> bool:

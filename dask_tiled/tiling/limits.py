@@ -11,6 +11,8 @@ LEAST_SHARE = 16 << 20
 """Chunks are not made smaller than this for the sake of parallelism."""
 LEAST_PART_BYTES = 4 << 20
 """Parts of large frames are not smaller: functions of chunks take several times their memory."""
+MOST_ARRIVING_ROWS = 4096
+"""Number of rows of a scan, whose frames are arriving, above which several rows are one chunk."""
 USUAL_COUNT = 10_000
 """Number of chunks above which they grow: a scheduler takes about a millisecond for each task."""
 GROWN_CHUNKS = 2

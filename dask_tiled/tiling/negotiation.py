@@ -45,6 +45,7 @@ from dask_tiled.tiling.limits import (
     LEAST_PART_BYTES,
     LEAST_SHARE,
     LEAST_TILE_BYTES,
+    MOST_ARRIVING_ROWS,
     MOST_CHUNK_FRAMES,
     MOST_CHUNKS,
     MOST_TILE_BYTES,
@@ -222,6 +223,8 @@ def chunk_limit(
     again = q.desc.layout.has_blocks and "pixel" in q.kinds
     if not asked and not again and not q.desc.files[-1].grows:
         limit, why = _share(q, limit, processors) or (limit, why)
+    if not asked and "pixel" not in q.kinds:
+        limit, why = _rows(q, limit) or (limit, why)
     if chunk_bytes is None and memory and memory // THREAD_CHUNKS < limit:
         limit = max(1, memory // THREAD_CHUNKS)
         why = f"{THREAD_CHUNKS} chunks have to fit into {format_bytes(memory)}, {whose}"
@@ -291,6 +294,20 @@ def _share(q: Question, limit: int, processors: int | None) -> tuple[int, str] |
     if math.prod(q.desc.nav_shape) >= shares:  # whole frames occupy the processors
         share = max(share, math.prod(q.desc.sig_shape) * q.pixel_bytes)
     return (share, why) if share < min(limit, nbytes) else None
+
+
+def _rows(q: Question, limit: int) -> tuple[int, str] | None:
+    """Return a smaller limit for rows of a scan whose frames are arriving, and its reason.
+
+    Results of a row are then complete as soon as its frames are there.
+    """
+    nav = q.desc.nav_shape
+    if not q.desc.files[-1].grows or len(nav) < 2 or not q.desc.layout.count_missing():
+        return None
+    rows = ceil_div(math.prod(nav[:-1]), MOST_ARRIVING_ROWS)
+    nbytes = rows * nav[-1] * math.prod(q.desc.sig_shape) * q.pixel_bytes
+    why = f"{rows} row{'s' * (rows > 1)} of a scan whose frames are arriving"
+    return (nbytes, why) if 0 < nbytes < limit else None
 
 
 def check_count(desc: Description, count: int) -> None:

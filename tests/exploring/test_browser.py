@@ -14,12 +14,14 @@ from checks import wait_for
 from chromium import browser, path_of_browser
 from ome_writer import document, image, tiff_data, uuid_of, write_pages
 
+import dask_tiled
 from dask_tiled.exploring import server
-from dask_tiled.exploring.pictures import Pictures
+from dask_tiled.exploring.pictures import pictures_shown, source_of
 from dask_tiled.exploring.session import PageSession
 from dask_tiled.model.axes import Axis
 from dask_tiled.opened.axes import labelled
 from dask_tiled.testing import write_mib, write_nd2, write_ser
+from dask_tiled.testing.playing import merlin_messages, sending
 
 pytest.importorskip("uvicorn")
 pytestmark = pytest.mark.slow
@@ -46,10 +48,11 @@ def served():
     running = []
 
     def serve(data, **options):
-        sessions, pictures = [], Pictures.of(data, options)
+        sessions, source = [], source_of(data, options)
+        pictures, follow = pictures_shown(data, options, follow=False)
 
         def make(send):
-            sessions.append(PageSession(pictures, send))
+            sessions.append(PageSession(pictures, send, source, follow=follow))
             return sessions[-1]
 
         app = server.app_of(make, "token")
@@ -166,6 +169,44 @@ def test_explore_a_scan(chromium, served, tmp_path):
     tab.close()
     names = ("image", "frame", "exploring")
     wait_for(lambda: not [t for t in threading.enumerate() if t.name.startswith(names)])
+
+
+def test_a_scan_fills_while_a_detector_is_dragged(chromium, served, tmp_path):
+    pixels, goes_on = scan_of(), threading.Event()
+    messages = [*merlin_messages(write_mib(tmp_path / "played.mib", pixels))]
+
+    def half_at_first():
+        for k, message in enumerate(messages):
+            if k > len(messages) // 2:
+                goes_on.wait()
+            yield message
+
+    with (
+        sending(half_at_first) as port,
+        dask_tiled.record(f"merlin://127.0.0.1:{port}", tmp_path / "scan.mib") as recording,
+    ):
+        page = served(recording)
+        tab = chromium.open(page.url)
+        note = "document.querySelector('[data-plot=scan] .note')?.textContent"
+        tab.wait(f"{note} === '50 % of frames'")
+        told = "document.querySelector('.growth').textContent"
+        tab.wait(f"{told} === '384 of 768 frames have arrived; receiving'")
+        session = page.sessions[0]
+        found = session.state.detector
+        start = place(tab, "frame", 0.46, 0.48)
+        tab.drag(start, *[(start[0] + k, start[1] + k) for k in range(0, 40, 4)])
+        wait_for(lambda: session.state.detector.center[1] > found.center[1] + 2)
+        tab.wait(f"{note} === '50 % of frames'")
+        goes_on.set()
+        shown(tab)
+        tab.wait(f"{told} === 'all 768 frames have arrived; complete'")
+    assert np.array_equal(session.image(), (pixels * session.mask).sum((-2, -1)))
+    finished = {}
+    exec(session.code(), finished)  # noqa: S102 - opens the file that was recorded
+    assert session.image().tobytes() == finished["image"].tobytes()
+    assert not tab.run("document.querySelector('.error').offsetParent")
+    assert tab.errors() == []
+    tab.close()
 
 
 def test_size_of_the_circle_calibrates_the_frame(chromium, served, tmp_path):

@@ -480,12 +480,26 @@ def test_growing_files_are_followed(tmp_path):
     whole = counting_frames((4, 5, 8, 8), "u2")
     path.write_bytes(whole[:2].tobytes())
     options = {"dtype": "u2", "nav_shape": (4, 5), "sig_shape": (8, 8), "format": "raw"}
-    session = PageSession(Pictures.of(path, options, follow=True), lambda _: None, follow=True)
-    session.begin()
+    sent, first = [], whole[:2].sum((-2, -1)).ravel().astype("f4")
+    session = PageSession(Pictures.of(path, options, follow=True), sent.append, follow=True)
+
+    def last(kind, dtype="f4"):
+        return np.frombuffer(next((x.data for x in sent[::-1] if x.kind == kind), b""), dtype)
+
+    session.settle()
+    state = session.state
+    state = state._replace(detector=state.detector._replace(shape="all"), position=(3, 4))
+    session.receive(json.loads(json.dumps({"type": "show", **state.as_json()})))
+    wait_for(lambda: np.array_equal(last("image")[:10], first))
+    assert np.isnan(last("image")[10:]).all()
+    assert np.isnan(last("frame")).all(), "it has not arrived"
     with path.open("ab") as file:
         file.write(whole[2:].tobytes())
-    wanted = (whole * session.mask).sum((-2, -1))
-    wait_for(lambda: np.array_equal(session.image(), wanted))
+    assert session.wait(60)
+    assert np.array_equal(session.image(), whole.sum((-2, -1)))
+    wait_for(lambda: np.array_equal(last("frame", "u2"), whole[3, 4].ravel()))
+    wait_for(lambda: [x for x in sent if x.kind == "growth"][-1].head["frames"] == 20)
+    assert not any(x.kind == "error" for x in sent)
     session.close()
 
 

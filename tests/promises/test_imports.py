@@ -53,6 +53,7 @@ ORDER = [
     "blocks",
     "storing",
     "checkpoints",
+    "arriving",
     "export",
     "bridges",
     "virtual",
@@ -70,6 +71,7 @@ ORDER = [
 OUT_AGAIN = (
     "blocks",
     "checkpoints",
+    "arriving",
     "export",
     "bridges",
     "converting",

@@ -734,6 +734,7 @@ class Page {
     });
     this.title = make("span", { className: "title" });
     this.subtitle = make("span", { className: "subtitle" });
+    this.growth = make("span", { className: "growth" });
     this.doubts = make("ul", { className: "doubts", ariaLabel: "what the file leaves open", hidden: true });
     this.shapes = make("div", { className: "row shapes", role: "group", ariaLabel: "shape of the scan", hidden: true });
     this.pictures = make("label", { hidden: true });
@@ -752,7 +753,7 @@ class Page {
       textContent: "Drag the detector or its edge, and the position in the scan. Wheel: zoom. Shift and drag: pan. Arrows: a pixel (Shift: 10, Alt: 0.1). + and −: radius. [ and ]: inner radius. 0: all of it.",
     });
     this.root = make("div", { className: "dask-tiled-explore" },
-      make("div", { className: "head" }, this.title, this.subtitle, make("span", { className: "grow" }), this.pictures, savePng, this.saveZarr),
+      make("div", { className: "head" }, this.title, this.subtitle, this.growth, make("span", { className: "grow" }), this.pictures, savePng, this.saveZarr),
       this.doubts, this.shapes, this.error, this.sliders, this.plots, this.codeBox, this.keys);
     element.append(this.root);
     this.#fillTools();
@@ -772,6 +773,7 @@ class Page {
     else if (head.type === "frame detail") this.frame.setDetail(head, valuesOf(head, data));
     else if (head.type === "shapes") this.#setShapes(head, data);
     else if (head.type === "known") this.#answered(head.kinds, head.id);
+    else if (head.type === "growth") this.#setGrowth(head);
     else if (head.type === "error") this.#fail(head.text);
     else if (head.type === "file") download(head.name, new Blob([data], { type: "application/zip" }));
   }
@@ -838,10 +840,18 @@ class Page {
     this.#showState();
   }
 
+  // Frames of a scan that is being recorded
+  #setGrowth({ frames, count, state, problem }) {
+    const [some, all] = [frames, count].map((number) => number.toLocaleString("en"));
+    const text = frames < count ? `${some} of ${all} frames have arrived` : `all ${all} frames have arrived`;
+    this.growth.textContent = [text, problem || state].filter(Boolean).join("; ");
+    this.growth.classList.toggle("wrong", Boolean(problem));
+  }
+
   #setPicture(plot, kind, head, data) {
     plot.set(head, valuesOf(head, data));
     const percent = 100 * head.share;
-    plot.note.textContent = head.exact ? "" : `${percent < 1 ? percent.toPrecision(1) : Math.floor(percent)} % of frames`;
+    plot.note.textContent = head.exact ? "" : percent ? `${percent < 1 ? percent.toPrecision(1) : Math.floor(percent)} % of frames` : "has not arrived yet";
     plot.note.classList.toggle("partial", !head.exact);
     plot.root.dataset.exact = head.exact;
     plot.root.dataset.pictures = Number(plot.root.dataset.pictures ?? 0) + 1;

@@ -1,0 +1,1 @@
+"""Computations on frames that are still arriving."""
