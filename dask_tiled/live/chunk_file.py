@@ -10,14 +10,23 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from dask_tiled.errors import StreamError, format_bytes
+from dask_tiled.errors import StreamError, format_bytes, printable
+from dask_tiled.files.paths import open_file
 from dask_tiled.formats.hdf5.pieces import LOST_CHUNKS
-from dask_tiled.live.outputs import Bound
+from dask_tiled.live.outputs import Bound, disk_error
 from dask_tiled.live.series import PackedArray, SeriesStart
+from dask_tiled.system.files import allocate
 from dask_tiled.system.names import offered
 
 GROWTH = 256
 """Frames by which the dataset grows at once; it is cut at each flush."""
+AHEAD, SLACK = 32 << 20, 8 << 20
+"""Bytes that are allocated at once, and kept for what the library writes late, such as its index:
+it would leave a file that cannot be read if the disk became full."""
+INDEX_BYTES = 64
+"""Most bytes of the index for a chunk."""
+END_OF_FILE = slice(28, 36)
+"""The address of the end of the file in the superblock, version 3."""
 UNITS = {
     "pixel_size_x": ("x_pixel_size", "m"), "pixel_size_y": ("y_pixel_size", "m"),
     "count_time": ("count_time", "s"), "frame_time": ("frame_time", "s"),
@@ -87,6 +96,8 @@ class ChunkFile:
             )
             self._dataset.attrs[LOST_CHUNKS] = True
             self._file.swmr_mode = True
+            self._size, self._allocated = os.path.getsize(path), 0
+            self._allocate(0)
         except BaseException:
             self._file.close()
             os.close(self._lock)
@@ -106,6 +117,7 @@ class ChunkFile:
             what, expected = "the recording is full", f"{format_bytes(bound)} at most"
             hint = "What has come before is in the file."
             raise StreamError(what, path=self.path, expected=expected, hint=hint)
+        self._allocate(nbytes + INDEX_BYTES * len(frames))
         if number >= self._room:
             self._room = number + GROWTH
             self._dataset.resize(self._room, 0)
@@ -127,10 +139,30 @@ class ChunkFile:
         self.frames, self.nbytes = self._written, self._bytes
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, without what was allocated ahead."""
         self.flush()
         self._file.close()
         os.close(self._lock)
+        with open_file(self.path, "r+b") as file:
+            file.truncate(int.from_bytes(file.read(END_OF_FILE.stop)[END_OF_FILE], "little"))
+
+    def _allocate(self, nbytes: int) -> None:
+        """Allocate room on the disk before the library needs it.
+
+        Raises
+        ------
+        StreamError
+            The disk is full.
+        """
+        self._size += nbytes
+        if self._size + SLACK <= self._allocated:
+            return
+        self._allocated = self._size + SLACK + AHEAD
+        try:
+            with open_file(self.path, "r+b") as file:
+                allocate(file.fileno(), self._allocated)
+        except OSError as error:
+            raise disk_error(error, self.path) from error
 
     def _write_facts(self, start: SeriesStart) -> None:
         """Write the facts of a series where NeXus has them; all others as they are named."""
@@ -157,12 +189,12 @@ class ChunkFile:
         """Write the pixel masks, as they came, and the names of several channels."""
         for name in self.channels if len(self.channels) > 1 else ():
             if "/" not in name:
-                detector.require_group(f"{name}_channel")
+                detector.require_group(f"{printable(name)}_channel")
         for name, mask in start.masks.items():
             if "/" in name:
                 continue
             of_one = len(self.channels) == 1
-            folder = detector if of_one else detector.require_group(f"{name}_channel")
+            folder = detector if of_one else detector.require_group(f"{printable(name)}_channel")
             filters = self._filters[mask.compression]
             made = folder.create_dataset(
                 "pixel_mask", mask.shape, mask.dtype, chunks=mask.shape, **filters
@@ -181,8 +213,10 @@ def _shared_lock(path: str) -> int:
 
 def _put(group: Any, name: str, value: Any, units: str) -> None:
     """Write a fact with its units."""
+    name = printable(name)
     if name not in group:
         fits = not isinstance(value, int) or -(1 << 63) <= value < 1 << 64
-        group[name] = value if fits else str(value)
+        told = value if fits else str(value)
+        group[name] = printable(told) if isinstance(told, str) else told
         if units and not isinstance(value, str):
             group[name].attrs["units"] = units

@@ -97,9 +97,7 @@ class StreamFile:
         Raises
         ------
         StreamError
-            The disk is full.
-        OSError
-            The disk refuses the bytes otherwise.
+            The disk is full, or refuses the bytes otherwise.
         """
         views, self._views = self._views, []
         try:
@@ -108,11 +106,7 @@ class StreamFile:
                 self._written += count
                 views = _rest(views, count)
         except OSError as error:
-            if error.errno not in FULL:
-                raise
-            what, hint = "the disk is full", "What has come before is in the file."
-            path, found = self.present, os.strerror(error.errno or 0)
-            raise StreamError(what, path=path, found=found, hint=hint) from error
+            raise disk_error(error, self.present) from error
         finally:
             self._count()
 
@@ -199,6 +193,13 @@ class StreamFile:
             what, expected = "the recording is full", f"{format_bytes(bound)} at most"
             hint = "What has come before is in the file."
             raise StreamError(what, path=self.path, expected=expected, hint=hint)
+
+
+def disk_error(error: OSError, path: str) -> StreamError:
+    """Return the error of a disk that refuses bytes."""
+    what = "the disk is full" if error.errno in FULL else "the disk refuses the file"
+    found, hint = os.strerror(error.errno or 0), "What has come before is in the file."
+    return StreamError(what, path=path, found=found, hint=hint)
 
 
 def _rest(views: Sequence[memoryview], written: int) -> list[memoryview]:

@@ -180,6 +180,35 @@ def test_bound(tmp_path):
     assert receiver.progress.nbytes <= room
 
 
+def test_a_full_disk(tmp_path):
+    """The receiver inherits the limit of the size of files; what it has allocated suffices."""
+    resource = pytest.importorskip("resource")
+    frames = np.random.default_rng(0).integers(0, 1 << 16, (400, 256, 256), "u2")
+    path = write_played_series(tmp_path / "played.h5", frames)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (48 << 20, before[1]))
+    try:
+        with play(path) as url, dask_tiled.record(url, tmp_path / "a.h5") as recording:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+            with pytest.raises(StreamError, match="the disk is full"):
+                recording.wait(SECONDS)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    count = recording.progress.frames
+    assert count > 100
+    assert recording.array.description.missing.tolist() == [*range(count, 400)]
+    np.testing.assert_array_equal(recording.array[:count], frames[:count])
+
+
+def test_facts_that_hdf5_does_not_store(tmp_path):
+    told = messages_v2(tmp_path, at(0, detector_description="a\0b", user=1 << 80, **{"x\0": "y"}))
+    receiver = DectrisReceiver("dectris://test:1", str(tmp_path / "a.h5"), Bound())
+    [*map(receiver.take, told)]
+    receiver.close()
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert file["entry/instrument/detector/description"][()] == rb"a\x00b"
+
+
 def slowly(messages):
     """Yield a start and some images; then nothing comes."""
     yield from messages[:9]
