@@ -142,6 +142,7 @@ class VectorSink(FrameSink):
         # Whether the lines of a frame are summed: the result then depends on the frames together.
         self._adds_lines = self._is_by_pixel and not all(kept[n:])
         self._packed = None if job.reduction is None else job.reduction.row.packed
+        self._taken_from: ProductSink | None = None
         self.programs = [self._bound]
         """Programs that run together."""
 
@@ -201,6 +202,18 @@ class VectorSink(FrameSink):
             return None
         return self._bound.totals.reshape(math.prod(self._nav_shape), -1)
 
+    @property
+    def adds_frame(self) -> bool:
+        """Whether only all pixels of each frame are added, integers that kernels take in pairs."""
+        sums, narrow = self.sums, self._chunk.dtype.kind in "biu" and self._pixel.itemsize <= 2
+        return narrow and sums is not None and sums.shape == (len(self._rows), 1)
+
+    def as_product(self) -> ProductSink:
+        """Return a sink with weights of 1, whose sums become those of this sink."""
+        ones = Weighting(np.ones((1, *self._chunk.sig_shape), np.int64), np.dtype(np.int64))
+        self._taken_from = ProductSink(ones, self._chunk)
+        return self._taken_from
+
     def target(self, run: EventRun) -> EventTarget:
         """Return the sums as the output of events."""
         sums = self.sums
@@ -259,6 +272,8 @@ class VectorSink(FrameSink):
     def result(self) -> Array:
         """Return the output, or the reduction with reduced axes of length 1."""
         self._put_back()
+        if self._taken_from is not None and self.sums is not None:
+            self.sums[...] = self._taken_from.sums
         return self._bound.result()
 
 
@@ -434,6 +449,11 @@ class ProductSink(FrameSink):
     def alike(self) -> Hashable:
         """Key: sinks with equal keys share a pass."""
         return "dots_frames", self.weights.dtype
+
+    @property
+    def in_pairs(self) -> bool:
+        """Whether the kernel multiplies pairs of integers, so that a further mask takes little."""
+        return self.weights.dtype == np.int16
 
     @classmethod
     def joined(cls, sinks: Sequence[ProductSink]) -> FrameSink:

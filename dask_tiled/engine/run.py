@@ -144,9 +144,13 @@ def show_tiles(
 def _joined(sinks: Sequence[tuple[Sink, int | None]]) -> Iterator[tuple[Sink, int | None]]:
     """Merge sinks with equal keys that accept any number of frames at once."""
     several: dict[Hashable, list[FrameSink]] = {}
+    products = {sink.alike: sink for sink, _ in sinks if isinstance(sink, ProductSink)}
+    in_pairs = next((sink for sink in products.values() if sink.in_pairs), None)
     for sink, depth in sinks:
         alike = sink.alike if isinstance(sink, FrameSink) and depth is None else None
-        if isinstance(sink, FrameSink) and alike is not None:
+        if in_pairs is not None and isinstance(sink, VectorSink) and sink.adds_frame:
+            several.setdefault(in_pairs.alike, []).append(sink.as_product())
+        elif isinstance(sink, FrameSink) and alike is not None:
             several.setdefault(alike, []).append(sink)
         else:
             yield sink, depth

@@ -213,14 +213,8 @@ def center_of_mass(
     x = reducible(arr, sig_ndim)
     arr = x.arr
     frame = arr.shape[x.nav_ndim :]
-    weights = np.ones(frame) if mask is None else weights_of(mask, frame)
-    single = np.result_type(arr.dtype, np.float32) == np.float32
-    planes = np.empty((1 + len(frame), *frame), np.float32 if single else np.float64)
-    planes[0] = weights
-    for plane, places in zip(planes[1:], np.indices(frame, sparse=True), strict=True):
-        np.multiply(weights, places, out=plane, casting="same_kind")
-    units, offsets, scales = _calibration(x)
-    centre = partial(_centre, offsets=offsets, scales=scales)
+    centre, units = _centring(x)
+    planes = moment_planes(x, None if mask is None else weights_of(mask, frame))
     found = _under_dense(x, planes, partial(_centred, centre=centre, units=units), centre)
     if descan is None and rotation is None:
         return found
@@ -229,12 +223,36 @@ def center_of_mass(
         raise TilingError(problem, found=f"{len(frame)} axes")
     labels = shown_of(found)
     if descan is not None:
-        path = shifts_of(descan, arr.shape[: x.nav_ndim]) * scales
+        path = shifts_of(descan, arr.shape[: x.nav_ndim]) * _calibration(x)[2]
         found = found - da.from_array(path, chunks=found.chunks)
     if rotation is not None:
         turned = {"dtype": np.dtype(float), "meta": np.empty((0,) * found.ndim)}
         found = da.map_blocks(np.matmul, found, turning(rotation).T, **turned)
     return labelled(found, labels.axes, labels.units)
+
+
+def moment_planes(x: Reducible, weights: Array | None = None) -> Array:
+    """Return the weights of the sums of all pixels, and of their places along each axis."""
+    frame = x.arr.shape[x.nav_ndim :]
+    single = np.result_type(x.arr.dtype, np.float32) == np.float32
+    planes = np.empty((1 + len(frame), *frame), np.float32 if single else np.float64)
+    planes[0] = 1 if weights is None else weights
+    for plane, places in zip(planes[1:], np.indices(frame, sparse=True), strict=True):
+        np.multiply(
+            planes[0] if weights is None else weights, places, out=plane, casting="same_kind"
+        )
+    return planes
+
+
+def centres_of(x: Reducible, sums: da.Array) -> da.Array:
+    """Return centres of mass from sums under the planes of moments."""
+    return _centred(x, sums, *_centring(x))
+
+
+def _centring(x: Reducible) -> tuple[Callable[[Array], Array], str]:
+    """Return the function from sums to centres, and their unit."""
+    units, offsets, scales = _calibration(x)
+    return partial(_centre, offsets=offsets, scales=scales), units
 
 
 def _calibration(x: Reducible) -> tuple[str, tuple[float, ...], tuple[float, ...]]:

@@ -14,7 +14,7 @@ from dask_tiled.opened.axes import labelled, shown_of
 from dask_tiled.opened.job_arrays import Reducible
 from dask_tiled.opened.tile_functions import reducible
 from dask_tiled.tiles.lengths import Length, SignalAxes
-from dask_tiled.tiles.masks import center_of_mass, dense_sums
+from dask_tiled.tiles.masks import centres_of, dense_sums, moment_planes
 from dask_tiled.tiles.shapes import Mask
 from dask_tiled.tiles.shapes import disk as disk_mask
 
@@ -134,16 +134,19 @@ def maps_of(
                 raise TilingError(problem, expected=expected, hint="Leave it out.")
             names.remove(name)
     kept = [name for name in wanted if name in names]
+    planes = [detectors.masks[name] for name in kept]
     under = dict[str, da.Array]()
-    if kept:
-        sums = dense_sums(x, np.stack([detectors.masks[name] for name in kept]))
+    if planes or "com" in names:  # one product for all
+        planes += [*moment_planes(x)] if "com" in names else []
+        sums = dense_sums(x, np.stack(planes))
         nav = shown_of(x.arr).axes[: x.nav_ndim]
         units = shown_of(x.arr).units
         under = {name: labelled(sums[..., k], nav, units) for k, name in enumerate(kept)}
+        if "com" in names:
+            under["com"] = centres_of(x, sums[..., len(kept) :])
     outer, inner = tuple(range(x.nav_ndim)), tuple(range(x.nav_ndim, x.arr.ndim))
     made: dict[str, Callable[[], da.Array]] = {
         "sum": lambda: x.arr.sum(inner),
-        "com": lambda: center_of_mass(x.arr, sig_ndim=len(inner)),
         "mean": lambda: x.arr.mean(outer),
         "max": lambda: x.arr.max(outer),
     }
