@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from dask.highlevelgraph import HighLevelGraph
 
-from dask_tiled.graphs.aggregation import combined, finished, finished_chunk
+from dask_tiled.graphs.aggregation import combined, finished
+from dask_tiled.graphs.chunk_calls import ChunkCall, box_of_read
 from dask_tiled.graphs.limits import KEPT_SHARE, LEAST_KEPT, MOST_KEPT
 from dask_tiled.graphs.names import (
     Alias,
@@ -26,9 +27,7 @@ from dask_tiled.graphs.names import (
     flatten,
 )
 from dask_tiled.model.indexing import Box
-from dask_tiled.plans.recipes import make, make_all, make_later
 from dask_tiled.reading.reader import Source
-from dask_tiled.tiling.bases import Grid
 
 Key = Any
 """Key of a task: text, or text and integers."""
@@ -220,17 +219,11 @@ class Stages:
 def _reading(task: Task, values: Mapping[Key, Any]) -> Iterator[tuple[Box, list[Source]]]:
     """Yield the box and the sources that a task reads; nothing for another task."""
     args = [_value(x, values) for x in task.args]
-    if task.func in (make, make_all, make_later, finished_chunk):
-        recipes, block_id, pixels = args[:3]
-        if task.func is finished_chunk:
-            ending, block_id, pixels = args[1], args[3], None
-            block_id = ending.block_of(block_id)
-        if pixels is None:
-            sources = {x.token: x for recipe in recipes.recipes for x in recipe.read_sources}
-            yield recipes.grid.box(block_id[: len(recipes.grid.axes)]), [*sources.values()]
-    elif args and isinstance(args[0], Source):
-        grid = next((x for x in args if isinstance(x, Grid)), None)
-        box = tuple((0, n) for n in args[1]) if grid is None else grid.box(args[-1])
+    call, box = ChunkCall.of(task.func, args), box_of_read(args)
+    if call is not None and call.pixels is None:
+        sources = {x.token: x for recipe in call.recipes.recipes for x in recipe.read_sources}
+        yield call.box, [*sources.values()]
+    elif box is not None:
         yield box, [args[0]]
 
 

@@ -19,6 +19,7 @@ from dask.base import compute
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.graphs.aggregation import combined, finished, finished_chunk, finished_later, moved
+from dask_tiled.graphs.chunk_calls import ChunkCall, box_of_read
 from dask_tiled.graphs.costs import Cost, cost_of
 from dask_tiled.graphs.functions import is_known, is_of_numpy
 from dask_tiled.graphs.lending import Spare, Unread, lent
@@ -218,9 +219,8 @@ class TaskWalk:
 
     def _read(self, function: Function, args: Sequence[Any], key: Any) -> tuple[TaskValue, int]:
         """Return the value of a task that reads a whole chunk."""
-        source: Source = args[0]
-        grid = next((x for x in args if isinstance(x, Grid)), None)
-        box = tuple((0, n) for n in args[1]) if grid is None else grid.box(args[-1])
+        source, box = args[0], box_of_read(args)
+        assert box is not None  # noqa: S101 - for the type checker
         self._count(source, ReadPart(box, ()))
         shaped = Shaped(tuple(b - a for a, b in box), source.dtype)
         value = _new(shaped.nbytes, shaped)
@@ -234,11 +234,9 @@ class TaskWalk:
 
     def _made(self, function: Function, args: Sequence[Any], key: Any) -> tuple[Any, int]:
         """Return what a task of the engine computes."""
-        recipes, block_id, pixels, *operands = args
-        if function is finished_chunk:
-            ending, pixels, block_id, *operands = args[1], None, *args[3:]
-            block_id = ending.block_of(block_id)
-        box = recipes.grid.box(block_id[: len(recipes.grid.axes)])  # results may have further axes
+        call = ChunkCall.of(function, args)
+        assert call is not None  # noqa: S101 - for the type checker
+        (recipes, block_id, pixels, operands), box = call, call.box
         shape = tuple(b - a for a, b in box)
         kind = id(recipes), shape, *(x.shaped for x in _values(operands)), pixels is None
         if kind not in self._costs:
