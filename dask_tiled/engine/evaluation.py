@@ -485,8 +485,9 @@ def type_of_weights(weights: Array, pixel: np.dtype, dtype: np.dtype) -> np.dtyp
 
     is_float = dtype.kind not in "iu"
     if pixel.kind in "biu" and pixel.itemsize <= 2:
-        largest = np.abs(weights).max(initial=0)
-        if largest <= MOST_IN_PAIRS and (not is_float or (weights == np.rint(weights)).all()):
+        least, most = float(weights.min(initial=0)), float(weights.max(initial=0))
+        is_whole = not is_float or (weights == np.rint(weights)).all()
+        if is_whole and max(-least, most) <= MOST_IN_PAIRS:
             return np.dtype(np.int16)
     if is_float:
         return np.dtype(f"f{max(4, dtype.itemsize // (2 if dtype.kind == 'c' else 1))}")

@@ -156,7 +156,8 @@ def _by_disk(
 ) -> Scale:
     size, unit = _on_detector("disk", disk)
     if radius is not None:
-        if not (isinstance(radius, Real) and 0 < float(radius) < math.inf):
+        is_number = isinstance(radius, Real) and not isinstance(radius, bool)
+        if not (is_number and 0 < float(radius) < math.inf):
             expected = "a positive number of pixels"
             raise TilingError("invalid radius", expected=expected, found=repr(radius))
         if center is not None:

@@ -17,14 +17,17 @@ BESIDE = 1.1
 
 
 def wrap(text: Text, room: float) -> int:
-    """Break a text into lines that fit into a width in pixels; return their number."""
-    words, width = text.get_text(), text.get_window_extent().width
+    """Break a text into lines that fit into a width in pixels; return their number.
+
+    Its own line ends stay. Formulas are not broken.
+    """
+    lines, width = text.get_text().split("\n"), text.get_window_extent().width
     for _ in range(3):  # letters have different widths
-        if width <= room or not words:
+        if width <= room or "$" in text.get_text():
             break
         longest = max(map(len, text.get_text().splitlines()))
         letters = max(LEAST_LETTERS, int(longest * room / width))
-        text.set_text(textwrap.fill(words, letters))
+        text.set_text("\n".join(textwrap.fill(line, letters) for line in lines))
         width = text.get_window_extent().width
     return text.get_text().count("\n") + 1
 

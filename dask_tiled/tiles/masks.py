@@ -57,9 +57,9 @@ def apply_masks(
     dask.array.Array
         Shape nav + (n,), the last axis named ``mask``; float32, or a wider dtype if the pixels or
         masks require it. Sums of integers of 1 or 2 bytes under masks of whole numbers up to 511,
-        such as detectors, are exact before they are rounded to this dtype. Otherwise a few thousand
-        pixels at a time are summed in it, and these sums in float64; with sparse masks all pixels
-        are summed in it.
+        such as detectors, are exact before they are rounded to this dtype; where chunks cut frames,
+        each part is rounded. Otherwise a few thousand pixels at a time are summed in it, and these
+        sums in float64; with sparse masks all pixels are summed in it.
 
     Raises
     ------

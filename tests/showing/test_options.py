@@ -18,6 +18,7 @@ from dask_tiled.measuring.disk_fits import Circle
 from dask_tiled.model.axes import Axis
 from dask_tiled.opened.axes import labelled
 from dask_tiled.reading.counting import counted
+from dask_tiled.showing.wrapping import wrap
 from dask_tiled.testing import write_mib
 
 PICTURES = Path(__file__).parent / "pictures"
@@ -477,3 +478,12 @@ def test_scale_bars_have_units_in_use(scale, unit, expected):
     figure = show(labelled(da.zeros((100, 100)), [Axis("y", unit, scale), Axis("x", unit, scale)]))
     bar = next(one for one in figure.axes[0].artists if isinstance(one, AnchoredSizeBar))
     assert bar.txt_label.get_text() == expected
+
+
+def test_titles_keep_their_lines_and_formulas():
+    figure = plt.figure()
+    text = figure.suptitle("one\n" + "long words " * 9, size=9)
+    assert wrap(text, 100) == text.get_text().count("\n") + 1 > 3
+    assert text.get_text().startswith("one\n")
+    text.set_text(r"$\mathrm{a b}$" * 9)
+    assert wrap(text, 100) == 1

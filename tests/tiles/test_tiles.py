@@ -94,6 +94,33 @@ def test_sums_under_masks_of_whole_numbers_are_exact(tmp_path, dtype, n):
         np.testing.assert_array_equal(result, wanted)
 
 
+@pytest.mark.parametrize("most", [512, 32767])
+def test_masks_of_larger_whole_numbers(tmp_path, most):
+    """Pixels and weights of one sign, whose products do not fit 4 bytes in their hundreds."""
+    pixels = np.full((3, 67, 129), 65535, "u2")
+    pixels[1], pixels[2] = 0, np.arange(67 * 129).reshape(67, 129)
+    arr = dask_tiled.open_dataset(
+        write_raw(tmp_path / "scan.raw", pixels), "raw", dtype="u2", sig_shape=(67, 129)
+    )
+    masks = np.full((2, 67, 129), most)
+    masks[1] *= -1
+    expected = np.einsum("fyx,nyx->fn", pixels.astype("i8"), masks)
+    np.testing.assert_allclose(tiles.apply_masks(arr, masks).compute(), expected, rtol=1e-6)
+
+
+def test_weights_of_the_least_integer(tmp_path):
+    """Its absolute value does not fit its dtype."""
+    pixels = np.zeros((2, 4, 8), "u2")
+    pixels[0, 1, 2] = 1
+    arr = dask_tiled.open_dataset(
+        write_raw(tmp_path / "scan.raw", pixels), "raw", dtype="u2", sig_shape=(4, 8)
+    )
+    weights = np.zeros((4, 8), "i8")
+    weights[1, 2] = np.iinfo("i8").min
+    found = da.tensordot(arr, weights, axes=((1, 2), (0, 1))).compute()
+    np.testing.assert_array_equal(found, [np.iinfo("i8").min, 0])
+
+
 def test_single_mask_has_an_axis_of_one(path, frames):
     found = tiles.apply_masks(opened(path), disk(4))
     assert found.shape == (*NAV, 1)
