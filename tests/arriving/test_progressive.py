@@ -135,3 +135,13 @@ def test_replaced_files_and_nothing_to_compute_are_errors(floats):
         list(states)
     with pytest.raises(dask_tiled.DatasetError, match="nothing to compute"):
         dask_tiled.progressive([1, 2])
+
+
+@pytest.mark.slow
+def test_workers_of_a_cluster_read_what_has_arrived(floats):
+    path, options, acquisition = floats
+    client = pytest.importorskip("distributed").Client
+    with client(n_workers=1, threads_per_worker=1, dashboard_address=None):
+        arr = dask_tiled.open_dataset(path, **options, follow=True)
+        *_, last = followed(acquisition, results_of(arr), 10)
+        check_exact(last, results_of(arr.refresh()))

@@ -19,7 +19,7 @@ from dask_tiled.command_line import convert, doctor, info
 from dask_tiled.command_line.app import app
 from dask_tiled.command_line.opening import OPENING
 from dask_tiled.exploring import server
-from dask_tiled.testing import counting_frames, write_mib, write_raw
+from dask_tiled.testing import counting_frames, play, write_mib, write_raw
 
 ROOT = Path(__file__).parents[2]
 FRAMES = counting_frames((6, 8, 16, 16), "uint16")
@@ -291,6 +291,23 @@ def test_explore_shows_code_that_opens_the_file(tmp_path, monkeypatch):
     assert (path, options.keys()) == ("scan.mib", {"nav_shape", "roi", "axes"})
     named = "nav_shape=(4, 4), roi=np.load('roi.npy'), axes={'x': '2nm'}"
     assert source == f"dask_tiled.open_dataset('scan.mib', {named})"
+
+
+def test_explore_records_the_stream_of_a_detector(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path, served = write_mib("played.mib", FRAMES), []
+    monkeypatch.setattr(
+        server, "serve", lambda data, *told, **_: served.append((data.array.shape, *told))
+    )
+    with play(path) as url:
+        result = CliRunner().invoke(app, ["explore", url, "--record", "scan.mib"])
+    assert result.exit_code == 0, result.output
+    assert "waiting for the first frame" in result.output
+    assert served == [
+        (FRAMES.shape, {}, f"dask_tiled.open_dataset({str(tmp_path / 'scan.mib')!r})")
+    ]
+    for words in (["played.mib", "--record", "b.mib"], [url, "--disk", "2 mrad"]):
+        assert CliRunner().invoke(app, ["explore", *words]).exit_code == 2
 
 
 def test_convert_all_datasets(tmp_path, monkeypatch):
