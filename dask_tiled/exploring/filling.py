@@ -22,10 +22,15 @@ LOOK = 0.02
 """Seconds between looks at the sizes of the files."""
 
 
-def lacks_frames(view: da.Array) -> bool:
-    """Return whether frames of an opened array, or of a part of one, are missing."""
+def awaited_frame(view: da.Array) -> int | None:
+    """Return the number of the last frame of a part of an opened array, if it is not there yet."""
     desc = description_of(view)
-    return desc is not None and bool(desc.layout.count_missing())
+    if desc is None:
+        return None
+    layout = desc.layout
+    numbers = layout.frame_numbers(layout.cuts[: len(layout.nav_shape)])
+    last = int(numbers.max(initial=-1))
+    return last if last >= layout.n_frames else None
 
 
 def told_of(files: Following) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from dask_tiled.exploring.estimates import (
     estimates,
     mean_estimates,
 )
-from dask_tiled.exploring.filling import LOOK, filling_images, lacks_frames, rows_there, told_of
+from dask_tiled.exploring.filling import LOOK, awaited_frame, filling_images, rows_there, told_of
 from dask_tiled.exploring.messages import Message, picture_message
 from dask_tiled.exploring.pictures import Pictures
 from dask_tiled.exploring.running import Check, Computing, Newest, message_of
@@ -94,7 +94,7 @@ class PageSession:
         self._watcher: threading.Thread | None = None
         self._files: Following | None = None
         self._frame_waits: int | None = None
-        """Number of frames that were there when the shown frame was not; None if it was."""
+        """Number of the shown frame if it has not arrived; None if it has."""
         self._show_picture(pictures.begins_with)
 
     def _show_picture(self, number: int) -> None:
@@ -324,11 +324,11 @@ class PageSession:
                     self._told()
                 )
             frame, files = scene.picture(compute(part.pixels)), self._files
-            waits = files is not None and not files.ended and lacks_frames(part.pixels)
+            ends = files is None or files.ended
+            self._frame_waits = None if ends else awaited_frame(part.pixels)
+            waits = self._frame_waits is not None
             if waits:
                 frame = np.full(frame.shape, np.nan, np.float32)
-            known = description_of(scene.arr)
-            self._frame_waits = known.layout.n_frames if waits and known is not None else None
             told |= {"share": float(not waits), "exact": not waits}
             self.send(picture_message("frame", frame, sizes, part.steps, **told))
             return
@@ -528,10 +528,8 @@ class PageSession:
             if files.description.shape != self._arr.shape:
                 self._catch_up()
                 self._show(self.state, anew=True)
-            elif self._frame_waits is not None:
-                self._catch_up()
-                self._frame_waits = files.layout.n_frames
-                frame = self.scene.view(self.state.places)[self.state.position]
-                if files.ended or not lacks_frames(frame):
-                    self._frame_shown = None
-                    self._show(self.state)
+                return
+            waits = self._frame_waits
+            if waits is not None and (files.ended or files.layout.n_frames > waits):
+                self._frame_waits = self._frame_shown = None
+                self._show(self.state)
