@@ -40,12 +40,13 @@ from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.formats.registry import Format
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.channels import CHANNELS
-from dask_tiled.model.decoders import Conversion
+from dask_tiled.model.decoders import BlockDecoder, Conversion, Decoder
 from dask_tiled.model.description import Description
 from dask_tiled.model.doubts import unfinished
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.listing import most_listed
+from dask_tiled.model.pieces import PieceTable, spans
 from dask_tiled.model.together import kept_each
 
 MOST_AT_ONCE = 64
@@ -291,8 +292,25 @@ def _laid_out(tree: Tree, picture: Picture, split: int) -> tuple[Pieces, Layout]
         raise MissingFileError(what, path=path, where=where, expected=", ".join(names))
     lost = _merged(grid, (*pieces.lost, *picture.lost(tree)))
     options: dict[str, Any] = {"lost": lost, "partial": pieces.covers_lost}
-    layout = Layout(pieces.files, grid, sig, pieces.table(), pieces.decoders, **options)
-    return pieces, layout
+    table = pieces.table()
+    files = _used(pieces.files, table, pieces.decoders, (1,) * len(sig))
+    return pieces, Layout(files, grid, sig, table, pieces.decoders, **options)
+
+
+def _used(
+    files: Sequence[File],
+    table: PieceTable,
+    decoders: Sequence[Decoder | BlockDecoder],
+    repeats: tuple[int, ...],
+) -> list[File]:
+    """Cut growing files after their last piece: what is allocated ahead is removed at the end."""
+    if not any(file.grows for file in files):
+        return [*files]
+    _, last = spans(table, decoders, repeats)
+    last, numbers = np.broadcast_arrays(last, table.rows().file)
+    ends = (int(last[numbers == k].max(initial=1)) for k in range(len(files)))
+    pairs = zip(files, ends, strict=True)
+    return [replace(x, size=min(x.size, end)) if x.grows else x for x, end in pairs]
 
 
 def _merged(grid: tuple[int, ...], boxes: Sequence[Box]) -> list[tuple[int, int]]:
