@@ -80,8 +80,8 @@ class ChunkFile:
             "": {},
         }
         # Readers lock the file, too: the library must not lock it for itself alone.
-        self._file = h5py.File(path, "x", libver="latest", locking=False)
-        self._lock = _shared_lock(path)
+        self._file = h5py.File(path, "w", libver="latest", locking=False)
+        self._lock = shared_lock(path)
         try:
             detector = self._file.create_group("entry/instrument/detector")
             self._write_facts(start)
@@ -202,7 +202,7 @@ class ChunkFile:
             made.id.write_direct_chunk((0, 0), mask.data)
 
 
-def _shared_lock(path: str) -> int:
+def shared_lock(path: str) -> int:
     """Open a file, and lock it together with readers: another recording must not replace it."""
     fd = os.open(path, os.O_RDONLY)
     if _flock is not None:

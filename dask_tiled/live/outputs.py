@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import glob
+import math
 import os
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from dask_tiled.errors import StreamError, format_bytes
+from dask_tiled.errors import DatasetError, StreamError, format_bytes
 from dask_tiled.system.locks import open_locked
 from dask_tiled.system.names import offered
 
@@ -31,6 +33,11 @@ class Bound(NamedTuple):
     when_full: str = STOP
     """``stop``, ``drop`` the oldest frames, or ``spill`` later ones to another folder."""
     spill_folder: str = ""
+
+    @property
+    def is_series(self) -> bool:
+        """Whether the recording is a numbered series of files."""
+        return self.nbytes > 0 and self.when_full != STOP
 
 
 class StreamFile:
@@ -55,7 +62,6 @@ class StreamFile:
     def __init__(self, path: str, bound: Bound) -> None:
         self.path, self._bound = path, bound
         self.records = self.nbytes = self.dropped = 0
-        self._is_series = bound.nbytes > 0 and bound.when_full != STOP
         self._begun = 0  # bytes of all records that were begun and are kept
         self._kept = list[tuple[str, int, int]]()  # earlier files: path, bytes, records
         self._number = self._before = 0  # of this file, and records of earlier files
@@ -64,6 +70,11 @@ class StreamFile:
         self._ends = deque[int]()  # of records that are not counted yet
         self._spills = False
         self._fd = self._next()
+
+    @property
+    def room(self) -> float:
+        """Bytes that are left within the bound."""
+        return self._bound.nbytes - self._begun if self._bound.nbytes else math.inf
 
     def begin(self, nbytes: int) -> None:
         """Begin a record of some bytes.
@@ -74,7 +85,7 @@ class StreamFile:
             The recording is full.
         """
         bound = self._bound.nbytes
-        if self._is_series and self._size and (self._size + nbytes) * PARTS > bound:
+        if self._bound.is_series and self._size and (self._size + nbytes) * PARTS > bound:
             self._begin_file()
         if bound and not self._spills and self._begun + nbytes > bound:
             self._make_room(nbytes)
@@ -123,7 +134,7 @@ class StreamFile:
     @property
     def present(self) -> str:
         """The file that records are appended to now."""
-        if not self._is_series:
+        if not self._bound.is_series:
             return self.path
         stem, suffix = os.path.splitext(self.path)
         return f"{stem}_{self._number:06d}{suffix}"
@@ -193,6 +204,67 @@ class StreamFile:
             what, expected = "the recording is full", f"{format_bytes(bound)} at most"
             hint = "What has come before is in the file."
             raise StreamError(what, path=self.path, expected=expected, hint=hint)
+
+
+def files_to_replace(path: str, beside: str, bound: Bound, *, overwrite: bool) -> list[str]:
+    """Return the files of an earlier recording that a recording replaces.
+
+    Parameters
+    ----------
+    path : str
+        The target.
+    beside : str
+        Suffix of the file beside it; empty if there is none.
+    bound : Bound
+    overwrite : bool
+        Whether existing files may be replaced.
+
+    Raises
+    ------
+    DatasetError
+        The target exists, is a folder, or is written by another recording; or ``spill_folder`` has
+        files of another recording.
+    """
+    second = beside and os.path.splitext(path)[0] + beside
+    old = [one for one in (path, second) if os.path.lexists(one)]
+    if bound.is_series:
+        old += _numbered(path)
+    if bound.spill_folder:
+        folder = os.path.dirname(path)
+        if os.path.samefile(folder, bound.spill_folder):
+            problem, expected = "spill_folder is that of the target itself", "another folder"
+            raise DatasetError(problem, path=folder, expected=expected)
+        elsewhere = os.path.join(bound.spill_folder, os.path.basename(path))
+        links = {os.path.realpath(one) for one in old if os.path.islink(one)}
+        for one in _numbered(elsewhere):
+            if os.path.realpath(one) not in links:
+                problem, hint = "spill_folder has a file of another recording", "Move it away."
+                raise DatasetError(problem, path=one, hint=hint)
+            old.append(one)
+    for one in old:
+        _check_replaceable(one, overwrite=overwrite)
+    return old
+
+
+def _numbered(path: str) -> list[str]:
+    """Return the existing files of the series of a target."""
+    stem, suffix = os.path.splitext(path)
+    return glob.glob(f"{glob.escape(stem)}_{6 * '[0-9]'}{glob.escape(suffix)}")
+
+
+def _check_replaceable(path: str, *, overwrite: bool) -> None:
+    """Raise a DatasetError if a file must not be replaced."""
+    if not overwrite:
+        hint = "Pass overwrite=True, or another target."
+        raise DatasetError("the target exists", path=path, hint=hint)
+    if os.path.isdir(path) and not os.path.islink(path):
+        raise DatasetError("the target is a folder", path=path, expected="a file")
+    with suppress(FileNotFoundError):  # a link that leads nowhere
+        try:
+            os.close(open_locked(path))
+        except BlockingIOError:
+            problem = "another recording writes the target"
+            raise DatasetError(problem, path=path) from None
 
 
 def disk_error(error: OSError, path: str) -> StreamError:

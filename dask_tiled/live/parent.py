@@ -32,6 +32,8 @@ class RecordingRequest(NamedTuple):
     """Folder that is removed if the parent process dies; empty if there is none."""
     most_memory: int
     """Bytes that the process may take beyond what the interpreter and its modules do."""
+    overwrite: bool = False
+    """Whether existing files are replaced once the detector is connected."""
 
 
 class Receiver(Protocol):

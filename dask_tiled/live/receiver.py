@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
 
 from dask_tiled.errors import DatasetError, StreamError
 from dask_tiled.live import byte_sockets, message_sockets
-from dask_tiled.live.addresses import Address
+from dask_tiled.live.addresses import PROTOCOLS, Address
+from dask_tiled.live.chunk_file import shared_lock
 from dask_tiled.live.dectris import DectrisReceiver
 from dask_tiled.live.merlin import MerlinReceiver
-from dask_tiled.live.outputs import Bound
+from dask_tiled.live.outputs import Bound, files_to_replace
 from dask_tiled.live.parent import (
     ENDED,
     FAILED,
@@ -54,15 +56,39 @@ def _received(request: RecordingRequest, parent: Parent) -> str:
     connection = sockets.connect(address, parent)
     if connection is None:
         return STOPPED
+    is_late = address.protocol == "dectris"  # its file is written at the first image
     with closing(connection):
-        receiver = make(request)
-        parent.send(READY)
-        try:
-            state: str = sockets.pump(connection, receiver, parent, request)
-        finally:
-            receiver.close()
-            parent.send(PROGRESS, receiver.progress)
-        return state
+        _replace(request, PROTOCOLS[address.protocol].beside)
+        with _claimed(request.path) if is_late else nullcontext():
+            receiver = make(request)
+            parent.send(READY)
+            try:
+                state: str = sockets.pump(connection, receiver, parent, request)
+            finally:
+                receiver.close()
+                parent.send(PROGRESS, receiver.progress)
+            return state
+
+
+def _replace(request: RecordingRequest, beside: str) -> None:
+    """Remove the files of an earlier recording."""
+    path, bound, overwrite = request.path, request.bound, request.overwrite
+    for one in files_to_replace(path, beside, bound, overwrite=overwrite):
+        os.unlink(one)
+
+
+@contextmanager
+def _claimed(path: str) -> Iterator[None]:
+    """Hold a target before anything is written; it is removed if nothing is."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    lock = shared_lock(path)
+    try:
+        yield
+    finally:
+        os.close(lock)
+        with suppress(FileNotFoundError):
+            if not os.path.getsize(path):
+                os.unlink(path)
 
 
 def _merlin(request: RecordingRequest) -> MerlinReceiver:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 import tempfile
@@ -22,13 +21,12 @@ from dask_tiled.errors import (
     warn,
 )
 from dask_tiled.live.addresses import PROTOCOLS, Address
-from dask_tiled.live.outputs import DROP, SPILL, STOP, Bound
+from dask_tiled.live.outputs import DROP, SPILL, STOP, Bound, files_to_replace
 from dask_tiled.live.parent import ENDED, FAILED, PROGRESS, READY, RecordingRequest
 from dask_tiled.live.parent import STOP as STOP_MESSAGE
 from dask_tiled.live.progress import StreamProgress
 from dask_tiled.opened.tiled_array import TiledArray
 from dask_tiled.opening.arrays import open_dataset
-from dask_tiled.system.locks import open_locked
 from dask_tiled.system.processes import end, start
 
 CONNECTING, WAITING, RECEIVING = "connecting", "waiting", "receiving"
@@ -81,7 +79,7 @@ def record(
     timeout : float, optional
         Seconds without data after which the recording fails; by default it waits.
     overwrite : bool
-        Whether an existing target is replaced.
+        Whether an existing target is replaced, once the detector is connected.
     on_ready : callable, optional
         Called with the recording once the receiver is connected, to arm and trigger the detector.
     **options
@@ -127,10 +125,9 @@ def record(
     temporary = _memory_folder() if target is None else ""
     try:
         path = os.path.join(temporary, f"scan{suffix}") if target is None else _file(target, suffix)
-        _clear(path, beside, overwrite=overwrite)
-        frames = _frames(nav_shape)
-        told = str(address), path, bound, frames, seconds, temporary
-        request = RecordingRequest(*told, protocol.most_memory)
+        files_to_replace(path, beside, bound, overwrite=overwrite)  # refuse early
+        told = str(address), path, bound, _frames(nav_shape), seconds, temporary
+        request = RecordingRequest(*told, protocol.most_memory, bool(overwrite))
         recording = Recording(request, {"nav_shape": nav_shape, **options})
         recording._connect()  # noqa: SLF001 - made here
     except BaseException:
@@ -182,14 +179,14 @@ class Recording:
         self.max_memory = request.most_memory + (request.bound.nbytes if self.in_memory else 0)
         self._news, self._warned = _News(), False
         try:
-            process, self._connection = start(
+            self._process, self._connection = start(
                 "dask_tiled.live.receiver", *request, environment=os.environ
             )
         except OSError as error:
             what, found = "cannot start a process to receive the stream", str(error)
             raise StreamError(what, path=self.url, found=found) from error
-        self._end = finalize(self, _discard, os.getpid(), process, request.temporary)
-        listen = (self._connection, process, self._news, self.url)
+        self._end = finalize(self, _discard, os.getpid(), self._process, request.temporary)
+        listen = (self._connection, self._process, self._news, self.url)
         self._listener = threading.Thread(target=_listen, args=listen, daemon=True)
         self._listener.start()
 
@@ -223,7 +220,7 @@ class Recording:
     @property
     def path(self) -> str:
         """The file that :func:`open_dataset` reads."""
-        is_series = self._bound.nbytes and self._bound.when_full != STOP
+        is_series = self._bound.is_series
         return os.path.splitext(self._file)[0] + ".hdr" if is_series else self._file
 
     @property
@@ -284,11 +281,18 @@ class Recording:
         return True
 
     def stop(self) -> None:
-        """Stop the recording; what has come stays in the file. Do nothing if it has ended."""
+        """Stop the recording; what has come stays in the file.
+
+        Do nothing if it has ended, or in a fork of the program that has begun it.
+        """
+        if not self._news.is_heard:
+            return
         if self.is_running:
             with suppress(OSError):  # the process has ended, as the listener sees
                 self._connection.send(STOP_MESSAGE)
-            self._news.wait(lambda: not self.is_running, END_SECONDS)
+            if not self._news.wait(lambda: not self.is_running, END_SECONDS):
+                end(self._process)  # it does not answer
+                self._news.wait(lambda: not self.is_running, END_SECONDS)
         self._warn()
 
     def close(self) -> None:
@@ -327,7 +331,12 @@ class _News:
         self.state, self.progress = CONNECTING, StreamProgress()
         self.was_connected = False
         self.error: DatasetError | None = None
-        self._changed = threading.Condition()
+        self._changed, self._owner = threading.Condition(), os.getpid()
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether this process hears news; a fork has no thread that listens."""
+        return os.getpid() == self._owner
 
     def put(self, kind: str, value: Any) -> None:
         """Take a message of the process."""
@@ -344,6 +353,8 @@ class _News:
 
     def wait(self, holds: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until something holds; return whether it does."""
+        if not self.is_heard:
+            return holds()
         with self._changed:
             return self._changed.wait_for(holds, timeout)
 
@@ -417,22 +428,3 @@ def _frames(nav_shape: Any) -> int:
     for size in nav_shape if isinstance(nav_shape, tuple | list) else (nav_shape,):
         count *= check_whole("every size in nav_shape", size, least=1)
     return count
-
-
-def _clear(path: str, beside: str, *, overwrite: bool) -> None:
-    """Remove the files of an earlier recording, or refuse to."""
-    stem, suffix = os.path.splitext(path)
-    series = f"{glob.escape(stem)}_{6 * '[0-9]'}{glob.escape(suffix)}"
-    old = [*glob.glob(series), *filter(os.path.lexists, [path, *([stem + beside] * bool(beside))])]
-    for one in old:
-        if not overwrite:
-            hint = "Pass overwrite=True, or another target."
-            raise DatasetError("the target exists", path=one, hint=hint)
-        with suppress(FileNotFoundError):  # a link that leads nowhere
-            try:
-                os.close(open_locked(one))
-            except BlockingIOError:
-                problem = "another recording writes the target"
-                raise DatasetError(problem, path=one) from None
-    for one in old:
-        os.unlink(one)

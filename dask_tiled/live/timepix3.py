@@ -49,7 +49,7 @@ class Timepix3Receiver:
             No chunk begins where one has to, or the recording is full.
         """
         at = chunks = 0
-        end = len(data) - WORD
+        end, room = len(data) - WORD, self._out.room
         while at <= end:
             size = data[at + 6] | data[at + 7] << 8
             if data[at : at + 4] != MAGIC or size % WORD:
@@ -57,6 +57,9 @@ class Timepix3Receiver:
                 self._refuse(bytes(data[at : at + WORD]))
             if at + size > end:
                 break
+            if at + WORD + size > room:
+                self._write(data[:at], chunks)
+                self._out.begin(WORD + size)
             at += WORD + size
             chunks += 1
         self._write(data[:at], chunks)

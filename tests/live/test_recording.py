@@ -18,8 +18,9 @@ from mutating import KINDS, MOST_MEMORY, STREAMS, TOKENS, receiver_of
 import dask_tiled
 from dask_tiled import DatasetError, MissingFramesWarning, StreamError
 from dask_tiled.command_line.app import app
+from dask_tiled.live import recording as recording_module
 from dask_tiled.testing import counting_frames, play, write_mib, write_tpx3
-from dask_tiled.testing.playing import merlin_messages, mpx, sending
+from dask_tiled.testing.playing import merlin_messages, mpx, pushing, sending
 
 FRAMES = counting_frames((4, 6, 32, 32), "uint16")
 RECORD = 384 + 2 * 32 * 32
@@ -304,16 +305,19 @@ def test_a_full_disk(played, tmp_path):
     assert recording.array.description.missing.tolist() == [*range(9, 24)]
 
 
+def receiver_process():
+    """Return the process of the only recording."""
+    (child,) = (one for one in psutil.Process().children() if "live.receiver" in str(one.cmdline()))
+    return child
+
+
 def test_a_killed_receiver(played, tmp_path):
     with (
         play(played, frames_per_second=3) as url,
         dask_tiled.record(url, tmp_path / "scan.mib") as recording,
     ):
         assert recording.array.shape == FRAMES.shape
-        (child,) = (
-            one for one in psutil.Process().children() if "live.receiver" in str(one.cmdline())
-        )
-        child.kill()
+        receiver_process().kill()
         assert "the receiver has died; found signal 9" in str(ended(recording))
     count = os.path.getsize(recording.path) // RECORD
     arr = dask_tiled.open_dataset(recording.path, missing="fill")
@@ -420,3 +424,99 @@ def test_command(played, tmp_path):
     failed = CliRunner().invoke(app, ["record", url, str(tmp_path / "b.mib")])
     assert failed.exit_code == 2
     assert "no detector answers" in failed.stderr
+
+
+def earlier(folder):
+    """Write the files of an earlier recording; return all files."""
+    for name in ("a.mib", "a.hdr", "a_000001.mib"):
+        (folder / name).write_bytes(b"earlier")
+    return {one: one.read_bytes() for one in folder.iterdir()}
+
+
+@pytest.mark.parametrize("series", [False, True])
+def test_what_a_recording_replaces(played, tmp_path, series):
+    """Only its own files, once the detector is connected."""
+    files, target = earlier(tmp_path), tmp_path / "a.mib"
+    how = {"max_bytes": 99 * RECORD, "when_full": "drop"} if series else {}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(StreamError, match="no detector answers"):
+        dask_tiled.record(f"merlin://127.0.0.1:{port}", target, overwrite=True, **how)
+    assert {one: one.read_bytes() for one in tmp_path.iterdir()} == files
+    with play(played) as url, dask_tiled.record(url, target, overwrite=True, **how) as recording:
+        assert recording.wait(SECONDS)
+    np.testing.assert_array_equal(recording.array, FRAMES)
+    assert ((tmp_path / "a_000001.mib").read_bytes() == b"earlier") != series
+    if not series:
+        (target.unlink(), (tmp_path / "a.hdr").unlink())
+        with play(played) as url, dask_tiled.record(url, target) as recording:  # beside a series
+            assert recording.wait(SECONDS)
+
+
+def test_spilled_files_are_replaced(played, tmp_path):
+    """Those of the same target; a file of another recording is refused before it begins."""
+    for name in ("disk", "other"):
+        (tmp_path / name).mkdir()
+    disk = tmp_path / "disk"
+    options = {"max_bytes": 8 * RECORD, "when_full": "spill", "spill_folder": disk}
+    with play(played) as url:
+        for _ in range(2):
+            with dask_tiled.record(url, tmp_path / "a.mib", overwrite=True, **options) as recording:
+                assert recording.wait(SECONDS)
+            np.testing.assert_array_equal(recording.array, FRAMES)
+        for target, message in (("other/a.mib", "of another recording"), ("disk/b.mib", "itself")):
+            with pytest.raises(DatasetError, match=message):
+                dask_tiled.record(url, tmp_path / target, overwrite=True, **options)
+    np.testing.assert_array_equal(recording.array, FRAMES)
+
+
+def test_a_target_that_waits_for_its_first_frame(tmp_path):
+    with pushing([]) as port:
+        url, path = f"dectris://127.0.0.1:{port}", tmp_path / "a.h5"
+        with dask_tiled.record(url, path):
+            for overwrite, message in ((False, "the target exists"), (True, "another recording")):
+                with pytest.raises(DatasetError, match=message):
+                    dask_tiled.record(url, path, overwrite=overwrite)
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_fork_does_not_end_the_recording(contents, tmp_path):
+    header, frames = contents
+    messages = [mpx(header), *map(mpx, frames[:3])]
+    with recorded(messages, tmp_path / "a.mib", closes=False) as recording:
+        assert recording.array.shape == FRAMES.shape
+        child = os.fork()
+        if not child:
+            begun = time.monotonic()
+            recording.close()
+            os._exit(recording.wait() or time.monotonic() > begun + recording_module.END_SECONDS)
+        assert os.waitpid(child, 0)[1] == 0
+        assert not recording.wait(0.2)
+        with pytest.warns(MissingFramesWarning):
+            recording.stop()
+    assert recording.state == "stopped"
+
+
+def test_a_receiver_that_does_not_answer(contents, tmp_path, monkeypatch):
+    stopping = pytest.importorskip("signal").SIGSTOP
+    header, frames = contents
+    messages = [mpx(header), *map(mpx, frames[:3])]
+    with recorded(messages, tmp_path / "a.mib", closes=False) as recording:
+        assert recording.array.shape == FRAMES.shape
+        os.kill(receiver_process().pid, stopping)
+        monkeypatch.setattr(recording_module, "END_SECONDS", 0.5)
+        recording.stop()
+    assert recording.state == "failed"
+    assert "the receiver has died" in str(recording.error)
+
+
+def test_hits_within_a_bound(tmp_path):
+    """The chunks that fit are kept, although more came at once."""
+    chunk = b"TPX3\0\0" + (80).to_bytes(2, "little") + b"\xb0" * 80
+    path, bound = tmp_path / "a.tpx3", 100_000
+    with recorded([chunk * 2_000], path, kind="tpx3", max_bytes=bound) as recording:
+        assert "the recording is full" in str(ended(recording))
+    assert path.read_bytes() == chunk * (bound // 88)
+    assert recording.progress.events == 10 * (bound // 88)
