@@ -16,7 +16,12 @@ SHOWN_SECONDS = 0.1
 @click.command
 @click.argument("url", metavar="URL")
 @click.argument("target", type=PATH, metavar="FILE")
-@click.option("--nav-shape", type=SIZES, help="Shape of the scan, such as 64,64.")
+@click.option(
+    "--nav-shape",
+    type=SIZES,
+    help="Shape of the scan, such as 64,64, which counts its frames if the detector does not. The"
+    " file does not store it: pass it to other commands, too.",
+)
 @click.option("--max-bytes", type=BYTES, help="Bound of the file, such as 100GiB.")
 @click.option(
     "--when-full",
@@ -51,7 +56,8 @@ def record(
                 while not ended:
                     ended = recorded.wait(SHOWN_SECONDS)
                     told = recorded.progress
-                    bar.total, bar.n = told.expected or None, told.frames
+                    bar.total, bar.n = told.expected or None, told.frames or told.events
+                    bar.unit = " events" if told.events else " frames"
                     bar.refresh()
             except KeyboardInterrupt:
                 recorded.stop()

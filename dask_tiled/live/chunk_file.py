@@ -7,6 +7,7 @@ whole up to the last flush if the process is killed.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +15,7 @@ from dask_tiled.errors import StreamError, format_bytes, printable
 from dask_tiled.files.paths import open_file
 from dask_tiled.formats.hdf5.pieces import LOST_CHUNKS
 from dask_tiled.live.outputs import Bound, disk_error
-from dask_tiled.live.series import PackedArray, SeriesStart
+from dask_tiled.live.series import PackedArray, SeriesStart, WrongMessageError
 from dask_tiled.system.files import allocate
 from dask_tiled.system.names import offered
 
@@ -85,7 +86,7 @@ class ChunkFile:
         try:
             detector = self._file.create_group("entry/instrument/detector")
             self._write_facts(start)
-            self._write_masks(detector, start)
+            self._write_masks(detector, start.masks)
             self._dataset = self._file.create_dataset(
                 "entry/data/data_000001",
                 shape=(0, *lead[1:], *frame.shape),
@@ -185,16 +186,23 @@ class ChunkFile:
         if len(thresholds) == 1:
             _put(detector, "threshold_energy", thresholds.pop(), "eV")
 
-    def _write_masks(self, detector: Any, start: SeriesStart) -> None:
-        """Write the pixel masks, as they came, and the names of several channels."""
+    def _write_masks(self, detector: Any, masks: Mapping[str, PackedArray]) -> None:
+        """Write the pixel masks, as they came, and the names of several channels.
+
+        Raise a WrongMessageError if a mask has not the shape of a frame, or a channel has two.
+        """
         for name in self.channels if len(self.channels) > 1 else ():
             if "/" not in name:
                 detector.require_group(f"{printable(name)}_channel")
-        for name, mask in start.masks.items():
+        for name, mask in masks.items():
             if "/" in name:
                 continue
+            if mask.shape != self.like.shape:
+                raise WrongMessageError("shape of the pixel mask", self.like.shape, mask.shape)
             of_one = len(self.channels) == 1
             folder = detector if of_one else detector.require_group(f"{printable(name)}_channel")
+            if "pixel_mask" in folder:
+                raise WrongMessageError("pixel_mask", "one of each channel", ", ".join(masks)[:80])
             filters = self._filters[mask.compression]
             made = folder.create_dataset(
                 "pixel_mask", mask.shape, mask.dtype, chunks=mask.shape, **filters

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from operator import attrgetter
 
 from dask_tiled.errors import StreamError
 from dask_tiled.live import stream_v1, stream_v2
 from dask_tiled.live.chunk_file import ChunkFile
 from dask_tiled.live.outputs import Bound
-from dask_tiled.live.progress import StreamProgress
+from dask_tiled.live.progress import MOST_GAP, StreamProgress
 from dask_tiled.live.series import (
     PackedArray,
     SeriesEnd,
@@ -18,8 +20,8 @@ from dask_tiled.live.series import (
     WrongMessageError,
 )
 
-MOST_GAP = 1 << 20
-"""Most frames that may be lost at once of a series of unknown length."""
+MOST_CHUNKS = 1 << 32
+"""Chunks of a dataset in HDF5, one for the frame of each channel, are fewer."""
 
 
 class DectrisReceiver:
@@ -45,8 +47,8 @@ class DectrisReceiver:
         self._url, self._path, self._bound, self._scan = url, path, bound, frames
         self._file: ChunkFile | None = None
         self._start: SeriesStart | None = None
-        self._next = self._came = self._skipped = self._restarts = 0
-        self._gaps = set[int]()
+        self._next = self._came = self._skipped = self._repeated = 0
+        self._gaps = list[range]()  # numbers of frames that have not come, in order
         self.is_complete = False
 
     @property
@@ -58,7 +60,7 @@ class DectrisReceiver:
             lost=self._next - self._came,
             nbytes=0 if self._file is None else self._file.nbytes,
             skipped=self._skipped,
-            restarts=self._restarts,
+            repeated=self._repeated,
         )
 
     @property
@@ -108,6 +110,9 @@ class DectrisReceiver:
 
     def _begin(self, start: SeriesStart) -> None:
         """Begin the series; in stream V1 its configuration may be a message of its own."""
+        if start.frames * len(start.channels) >= MOST_CHUNKS:
+            expected = f"less than {MOST_CHUNKS} of all channels"
+            raise WrongMessageError("number of frames", expected, start.frames)
         if self._start is None and start.series >= 0:
             self._start = start
         elif self._start is not None and start.series < 0 and not self._start.frames:
@@ -134,8 +139,10 @@ class DectrisReceiver:
             raise WrongMessageError("number of the frame", f"less than {expected}", number)
         if not expected and number > self._next + MOST_GAP:
             raise WrongMessageError("number of the frame", f"about {self._next}", number)
-        if number < self._next and number not in self._gaps:
-            self._restarts += 1  # the same frame again
+        gap = bisect_right(self._gaps, number, key=attrgetter("start")) - 1
+        is_late = gap >= 0 and number in self._gaps[gap]
+        if number < self._next and not is_late:
+            self._repeated += 1
             return
         channels = self._start.channels if self._file is None else self._file.channels
         frames = [image.channels.get(name) for name in channels]
@@ -144,10 +151,12 @@ class DectrisReceiver:
             raise WrongMessageError("channels", expected_names, found[:80])
         self._write(number, channels, [one for one in frames if one is not None])
         self._came += 1
-        if number < self._next:
-            self._gaps.discard(number)
+        if is_late:
+            whole = self._gaps[gap]
+            parts = range(whole.start, number), range(number + 1, whole.stop)
+            self._gaps[gap : gap + 1] = filter(None, parts)
         else:
-            self._gaps.update(range(self._next, number))
+            self._gaps += filter(None, [range(self._next, number)])
             self._next = number + 1
 
     def _write(self, number: int, channels: tuple[str, ...], frames: list[PackedArray]) -> None:

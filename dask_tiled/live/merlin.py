@@ -13,7 +13,7 @@ from dask_tiled.errors import DatasetError, StreamError
 from dask_tiled.formats.mib.descriptor import read_header, scan_shape
 from dask_tiled.formats.tools.text import read_pairs
 from dask_tiled.live.outputs import Bound, StreamFile
-from dask_tiled.live.progress import StreamProgress
+from dask_tiled.live.progress import MOST_GAP, StreamProgress
 
 MESSAGE = re.compile(rb"MPX,(\d{10}),(HDR|MQ1),")
 HEAD = 15
@@ -48,10 +48,11 @@ class MerlinReceiver:
         self._url, self._hdr = url, os.path.splitext(path)[0] + ".hdr"
         self._out = StreamFile(path, bound)
         self._scan = frames
-        self._expected = self._skipped = self._lost = self._restarts = 0
-        self._frames = self._left = self._number = self._nbytes = 0
+        self._expected = self._skipped = self._lost = self._restarts = self._repeated = 0
+        self._frames = self._left = self._number = self._before = self._nbytes = 0
+        self._head = b""
         self._fields: list[bytes] = []
-        self._begun = self.is_complete = False
+        self._begun = self._repeats = self.is_complete = False
 
     @property
     def progress(self) -> StreamProgress:
@@ -65,6 +66,7 @@ class MerlinReceiver:
             nbytes=out.nbytes,
             skipped=self._skipped,
             restarts=self._restarts,
+            repeated=self._repeated,
         )
 
     def take(self, data: memoryview) -> int:
@@ -79,7 +81,8 @@ class MerlinReceiver:
         while at < end and not self.is_complete:
             if self._left:
                 size = min(self._left, end - at)
-                self._out.add(data[at : at + size])
+                if not self._repeats:
+                    self._out.add(data[at : at + size])
                 at += size
                 self._left -= size
                 if not self._left:
@@ -143,28 +146,59 @@ class MerlinReceiver:
         if not LEAST - HEAD <= nbytes <= MOST_FRAME:
             expected = f"{LEAST - HEAD} to {MOST_FRAME} bytes"
             raise self._error("invalid length of a frame", expected, nbytes)
-        fields = bytes(head[HEAD:]).split(b",", 8)[:8]
+        text = bytes(head[HEAD:])
+        fields = text.split(b",", 8)[:8]
         if self._frames and (nbytes != self._nbytes or fields[2:] != self._fields[2:]):
             expected = f"{self._nbytes} bytes, {b','.join(self._fields[2:]).decode('latin1')}"
             told = b",".join(fields[2:]).decode("latin1")
             raise self._error("the frames differ", expected, f"{nbytes} bytes, {told}")
-        self._count(fields[1])
-        self._out.begin(nbytes)
-        self._left, self._nbytes, self._fields = nbytes, nbytes, fields
+        self._repeats = text == self._head  # the number and the time are the same, too
+        if not self._repeats:
+            self._count(fields[1])
+            self._out.begin(nbytes)
+        self._left, self._nbytes, self._fields, self._head = nbytes, nbytes, fields, text
         return HEAD
 
     def _count(self, text: bytes) -> None:
-        """Compare the number of a frame with that of the frame before."""
+        """Compare the number of a frame with that of the frame before.
+
+        Readers place the frames after lost ones by their numbers, which have to increase then.
+        """
         if not text.isdigit() or len(text) > 18:
             raise self._error("invalid number of a frame", "digits", text.decode("latin1"))
-        number, before = int(text), self._number
-        if number > before:
-            self._lost += number - before - 1
-        elif self._frames:
-            self._restarts += 1
+        number, expected = int(text), self._expected
+        if not self._frames and not 0 < number <= expected:
+            self._before = self._number = number - 1  # nothing is known of frames before
+        gap = number - self._number - 1
+        if gap < 0:
+            self._restart(number)
+        elif number - self._before > expected if expected else gap > MOST_GAP:
+            most = self._before + expected if expected else self._number + 1 + MOST_GAP
+            what = "the number of a frame is beyond the acquisition"
+            raise self._error(what, f"{most} at most", number)
+        elif gap and self._restarts:
+            what = "frames are lost after the numbers have begun again"
+            raise self._error(what, f"number {self._number + 1}", number)
+        else:
+            self._lost += gap
         self._number = number
 
+    def _restart(self, number: int) -> None:
+        """Begin to count the numbers again."""
+        first = self._before + 1
+        if number not in {1, first}:
+            what = "the numbers of frames go back"
+            raise self._error(what, f"{self._number + 1}, or {first} again", number)
+        if self._lost:
+            what = "the numbers of frames begin again after frames were lost"
+            raise self._error(what, f"number {self._number + 1}", number)
+        self._restarts += 1
+        self._before = number - 1
+
     def _end_frame(self) -> None:
+        if self._repeats:
+            self._repeated += 1
+            return
         self._out.end()
         self._frames += 1
         if self._frames == 1:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+MOST_GAP = 1 << 20
+"""Most frames that may be lost at once of a stream whose length is unknown."""
+
 
 class StreamProgress(NamedTuple):
     """What a recording has received and written so far.
@@ -19,13 +22,16 @@ class StreamProgress(NamedTuple):
     dropped : int
         Frames, the oldest ones, that were removed for lack of room.
     events : int
-        Events in the file, for streams of events.
+        Words of 64 bits in the file that are no heads of chunks, for streams of events: hits, edges
+        of the trigger inputs, and others.
     nbytes : int
         Bytes in the file, without those that were dropped.
     skipped : int
         Bytes before the acquisition began.
     restarts : int
-        How often the numbers of frames have begun again.
+        How often the numbers of frames have begun again, in a Merlin's stream.
+    repeated : int
+        Frames that had come already, and were left out.
 
     Examples
     --------
@@ -42,12 +48,13 @@ class StreamProgress(NamedTuple):
     nbytes: int = 0
     skipped: int = 0
     restarts: int = 0
+    repeated: int = 0
 
     def __str__(self) -> str:
         from dask_tiled.errors import format_bytes
 
         of = f" of {self.expected}" if self.expected else ""
         what = f"{self.events} events" if self.events else f"{self.frames}{of} frames"
-        names = "lost", "dropped", "restarts"
+        names = "lost", "dropped", "restarts", "repeated"
         more = [f"{count} {name}" for name in names if (count := getattr(self, name))]
         return ", ".join([what, format_bytes(self.nbytes), *more])

@@ -177,7 +177,7 @@ class Recording:
         self._file, self._bound = request.path, request.bound
         self.in_memory = bool(request.temporary)
         self.max_memory = request.most_memory + (request.bound.nbytes if self.in_memory else 0)
-        self._news, self._warned = _News(), False
+        self._news, self._warned = _News(), set[str]()
         try:
             self._process, self._connection = start(
                 "dask_tiled.live.receiver", *request, environment=os.environ
@@ -236,6 +236,7 @@ class Recording:
             The recording has ended without a frame, or as for :func:`open_dataset`.
         """
         self._news.wait(lambda: self._has_content or not self.is_running, None)
+        self._warn_of_shape()
         if not self._has_content:
             what = "the recording has no frame"
             raise self.error or StreamError(what, path=self.url, found=self.state)
@@ -316,12 +317,29 @@ class Recording:
 
     def _warn(self) -> None:
         """Warn once of frames that were announced and have not come."""
-        told, warned = self.progress, self._warned
+        self._warn_of_shape()
+        told = self.progress
         absent = told.expected - told.frames - told.dropped
-        self._warned = True
-        if absent > 0 and self.error is None and not warned:
-            message = f"{self._file}: {absent} of {told.expected} frames are missing"
-            warn(message, MissingFramesWarning)
+        if absent > 0 and self.error is None:
+            self._warn_once(f"{absent} of {told.expected} frames are missing", MissingFramesWarning)
+
+    def _warn_of_shape(self) -> None:
+        """Warn once if the scan has not as many positions as frames were announced."""
+        announced, positions = self.progress.expected, _frames(self.options.get("nav_shape"))
+        if not announced or not positions or announced == positions:
+            return
+        differ = f"nav_shape has {positions} positions, but {announced} frames are announced"
+        if positions > announced:
+            left = f"the last {positions - announced} positions have no frame"
+            self._warn_once(f"{differ}: {left}", MissingFramesWarning)
+        else:
+            left = f"the array leaves out the last {announced - positions} frames"
+            self._warn_once(f"{differ}: {left}", UserWarning)
+
+    def _warn_once(self, message: str, category: type[Warning]) -> None:
+        if message not in self._warned:
+            self._warned.add(message)
+            warn(f"{self._file}: {message}", category)
 
 
 class _News:

@@ -19,6 +19,7 @@ from dask_tiled.testing.playing import dectris_messages, pushing
 
 SECONDS = 60
 FRAMES = counting_frames((24, 16, 24), "uint16")
+SMALL = (18).to_bytes(8, "big") + bytes(9)
 MASK = (np.arange(16 * 24).reshape(16, 24) == 40).astype("u4")
 CASES = {
     "bslz4": FRAMES,
@@ -124,6 +125,9 @@ FAULTS = {
     "no message": (lambda told: [*told[:9], b""], 8, "content"),
     "no series": (at(0, series_id=None), 0, "series_id"),
     "no number of frames": (at(0, number_of_images="many"), 0, "number_of_images"),
+    "too many frames": (at(0, number_of_images=1 << 32), 0, "number of frames"),
+    "a mask of another shape": (at(0, pixel_mask=array((3, 3), data=SMALL)), 0, "the pixel mask"),
+    "two masks": (at(0, pixel_mask={**array(), "b": array()["threshold_1"]}), 0, "pixel_mask"),
 }
 
 
@@ -157,7 +161,7 @@ def test_lost_and_late_frames(tmp_path):
     assert arr.description.missing.tolist() == [k for k in range(24) if k not in came]
     np.testing.assert_array_equal(arr.reshape(24, 16, 24)[came], FRAMES[came])
     progress = receiver.progress
-    assert (progress.frames, progress.lost, progress.restarts) == (5, 5, 1)
+    assert (progress.frames, progress.lost, progress.repeated) == (5, 5, 1)
     assert progress.skipped == len(end[0]) + len(images[3][0])
     receiver.take(images[12])
     receiver.flush()
@@ -167,6 +171,45 @@ def test_lost_and_late_frames(tmp_path):
     assert not receiver.take(end)
     receiver.close()
     assert receiver.is_complete
+
+
+def renumbered(image, number):
+    """Return the message of an image with another number."""
+    return [cbor2.dumps(cbor2.loads(image[0]) | {"image_id": number})]
+
+
+def test_a_jump_in_a_series_of_unknown_length(tmp_path):
+    """A series without a number of frames may lose 2**20 at once."""
+    start, image = messages_v2(tmp_path, at(0, number_of_images=0))[:2]
+    receiver = DectrisReceiver("dectris://test:1", str(tmp_path / "a.h5"), Bound())
+    [*map(receiver.take, (start, image, renumbered(image, 1 + (1 << 20))))]
+    assert (receiver.progress.lost, receiver.progress.expected) == (1 << 20, 0)
+    with pytest.raises(StreamError, match="number of the frame"):
+        receiver.take(renumbered(image, 3 + (1 << 21)))
+    receiver.close()
+
+
+def test_a_far_frame(tmp_path):
+    """Many lost frames take no memory each; late ones are placed among them."""
+    start, image = messages_v2(tmp_path, at(0, number_of_images=(1 << 32) - 1))[:2]
+    receiver = DectrisReceiver("dectris://test:1", str(tmp_path / "a.h5"), Bound())
+    receiver.take(start)
+    for number in (0, 4 * 10**9, 5, 7, 6, 5, 6):
+        receiver.take(renumbered(image, number))
+    progress = receiver.progress
+    assert (progress.lost, progress.repeated) == (4 * 10**9 + 1 - 5, 2)
+    receiver.close()
+
+
+def test_a_series_that_ends_early(tmp_path):
+    told = messages_v2(tmp_path)
+    with (
+        pushing([*told[:11], told[-1]]) as port,
+        dask_tiled.record(f"dectris://127.0.0.1:{port}", tmp_path / "a.h5") as recording,
+        pytest.warns(dask_tiled.MissingFramesWarning, match="14 of 24 frames are missing"),
+    ):
+        assert recording.wait(SECONDS)
+    assert recording.state == "complete"
 
 
 def test_bound(tmp_path):

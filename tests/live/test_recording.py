@@ -1,6 +1,7 @@
 """Recordings of streams: the file is what the detector sent, whatever happens."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -136,6 +137,21 @@ def faulty(name, header, frames):
             mpx, [header, *half, *(numbered(f, k) for k, f in enumerate(frames[9:], 1))]
         ),
         "nothing": list,
+        "a number of its own": lambda: map(
+            mpx, [header, *(numbered(f, k) for k, f in enumerate(frames, 1000))]
+        ),
+        "a frame again": lambda: map(mpx, [header, *frames[:4], *frames[3:]]),
+        "a number beyond the end": lambda: map(mpx, [header, *half, numbered(frames[9], 25)]),
+        "a wild first number": lambda: map(
+            mpx, [header, numbered(frames[0], 999_999), *frames[1:]]
+        ),
+        "numbers back": lambda: map(mpx, [header, *half, numbered(frames[9], 5)]),
+        "lost frames, numbers again": lambda: map(
+            mpx, [header, *frames[:5], *frames[8:12], *(numbered(frames[12], 1), frames[13])]
+        ),
+        "numbers again, lost frames": lambda: map(
+            mpx, [header, *half, numbered(frames[9], 1), numbered(frames[10], 5)]
+        ),
     }[name]()
 
 
@@ -145,6 +161,8 @@ COMPLETE = {
     "a long garbage": (24, 0, 0),
     "lost frames": (21, 3, 0),
     "numbers again": (24, 0, 1),
+    "a number of its own": (24, 0, 0),
+    "a frame again": (24, 0, 0),
 }
 FAILED = {
     "stops in a frame": (9, "closed the connection"),
@@ -159,6 +177,11 @@ FAILED = {
     "no number": (9, "invalid number of a frame"),
     "a long header": (0, "the acquisition header is too long"),
     "nothing": (0, "closed the connection"),
+    "a number beyond the end": (9, "beyond the acquisition, at frame 9"),
+    "a wild first number": (1, "numbers of frames go back, at frame 1"),
+    "numbers back": (9, "go back, at frame 9 of the acquisition; expected 10, or 1 again; found 5"),
+    "lost frames, numbers again": (9, "begin again after frames were lost"),
+    "numbers again, lost frames": (10, "lost after the numbers have begun again"),
 }
 
 
@@ -179,6 +202,7 @@ def test_streams_that_are_unusual(contents, tmp_path, name):
         assert ended(recording) is None
     told = recording.progress
     assert (told.frames, told.lost, told.restarts) == COMPLETE[name]
+    assert told.repeated == (name == "a frame again")
     assert told.nbytes == told.frames * RECORD
     expected = FRAMES.reshape(24, 32, 32).copy()
     lost = [5, 6, 7] if told.lost else []
@@ -197,9 +221,9 @@ def test_faults_are_typed_errors_and_keep_what_has_come(contents, tmp_path, name
     assert (recording.state, recording.error) == ("failed", error)
     assert os.path.getsize(recording.path) == frames * RECORD
     if frames > 1:
-        came = np.concatenate(
-            [FRAMES.reshape(24, 32, 32)[:frames], np.zeros((24 - frames, 32, 32))]
-        )
+        came = np.zeros((24, 32, 32))
+        places = [k + 3 * (k > 4 and recording.progress.lost == 3) for k in range(frames)]
+        came[places] = FRAMES.reshape(24, 32, 32)[places]
         np.testing.assert_array_equal(recording.array, came.reshape(FRAMES.shape))
     elif not frames:
         with pytest.raises(StreamError, match=message):
@@ -225,6 +249,24 @@ def test_mutated_streams_end_in_typed_errors(tmp_path_factory, name, data):
 
 
 SCAN = {"nav_shape": (2, 3), "lines": "tdc1_rising", "frame_time": 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("nav_shape", "category", "message"),
+    [
+        ((5, 5), MissingFramesWarning, "25 positions, but 24 .*: the last 1 positions have no"),
+        ((2, 5), UserWarning, "10 positions, but 24 .*: the array leaves out the last 14 frames"),
+    ],
+)
+def test_a_scan_of_another_size(played, tmp_path, nav_shape, category, message):
+    with (
+        play(played) as url,
+        dask_tiled.record(url, tmp_path / "a.mib", nav_shape=nav_shape) as recording,
+    ):
+        with pytest.warns(category, match=message) as warned:
+            assert recording.wait(SECONDS)
+        assert len(warned) == 1
+    assert recording.array.shape[:2] == nav_shape
 
 
 def test_a_recording_of_hits(played_hits, hits, tmp_path):
@@ -416,11 +458,16 @@ def test_invalid_arguments(tmp_path, url, options, message):
         dask_tiled.record(url, **{"target": tmp_path / "scan.mib", **options})
 
 
-def test_command(played, tmp_path):
+def test_command(played, played_hits, tmp_path):
     with play(played) as url:
         done = CliRunner().invoke(app, ["record", url, str(tmp_path / "scan.mib")])
     assert (done.exit_code, done.stderr) == (0, f"{url}: ready\n")
     assert done.stdout == f"{tmp_path / 'scan.mib'}: 24 of 24 frames, 57 KiB\n"
+    with play(played_hits) as hits_url:
+        told = CliRunner().invoke(
+            app, ["record", hits_url, str(tmp_path / "a.tpx3"), "--progress", "--nav-shape", "2,3"]
+        )
+    assert re.search(r"\d{4} events \[", told.stderr)
     failed = CliRunner().invoke(app, ["record", url, str(tmp_path / "b.mib")])
     assert failed.exit_code == 2
     assert "no detector answers" in failed.stderr
