@@ -187,6 +187,30 @@ def describe_begun(
     return ask(paths[:-1])
 
 
+def check_options(
+    format: Format,
+    options: Iterable[str],
+    general: Sequence[str],
+    path: str,
+) -> None:
+    """Check the names of options of a format; ``general`` are those of all formats, for hints.
+
+    Raises
+    ------
+    UnknownOptionError
+        The format has no such option.
+    """
+    known = format.options()
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        problem = f"format {format.name!r} has no option {unknown[0]!r}"
+        meant = SHAPES.get(unknown[0])
+        hint = f"Pass {meant}=." if meant else nearest(unknown[0], (*known, *general))
+        own = ", ".join(sorted(set(known) - set(general)))
+        expected = f"one of {own}" if own else "no options"
+        raise UnknownOptionError(problem, path=path, expected=expected, hint=hint)
+
+
 def describe_as(
     name: str | None,
     paths: tuple[str, ...],
@@ -206,14 +230,7 @@ def describe_as(
     File.at(paths[0])  # checks first that it is a file: opening a pipe would wait forever
     format = _found(paths[0], common) if name is None else named(name, paths[0])
     known = format.options()
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        problem = f"format {format.name!r} has no option {unknown[0]!r}"
-        meant = SHAPES.get(unknown[0])
-        hint = f"Pass {meant}=." if meant else nearest(unknown[0], (*known, *general))
-        own = ", ".join(sorted(set(known) - set(common)))
-        expected = f"one of {own}" if own else "no options"
-        raise UnknownOptionError(problem, path=paths[0], expected=expected, hint=hint)
+    check_options(format, options, (*common, *general), paths[0])
     for key in options:
         if isinstance(known[key], bool):
             check_flag(key, options[key], path=paths[0])

@@ -70,6 +70,7 @@ class ChunkFile:
         import h5py
         import hdf5plugin
 
+        _check_masks(start.masks, channels, frame.shape)
         self.path, self._bound, self.like = path, bound, frame
         self.channels, self.frames, self.nbytes = channels, 0, 0
         self._written = self._bytes = self._end = self._room = 0
@@ -187,22 +188,15 @@ class ChunkFile:
             _put(detector, "threshold_energy", thresholds.pop(), "eV")
 
     def _write_masks(self, detector: Any, masks: Mapping[str, PackedArray]) -> None:
-        """Write the pixel masks, as they came, and the names of several channels.
-
-        Raise a WrongMessageError if a mask has not the shape of a frame, or a channel has two.
-        """
+        """Write the pixel masks, as they came, and the names of several channels."""
         for name in self.channels if len(self.channels) > 1 else ():
             if "/" not in name:
                 detector.require_group(f"{printable(name)}_channel")
         for name, mask in masks.items():
             if "/" in name:
                 continue
-            if mask.shape != self.like.shape:
-                raise WrongMessageError("shape of the pixel mask", self.like.shape, mask.shape)
             of_one = len(self.channels) == 1
             folder = detector if of_one else detector.require_group(f"{printable(name)}_channel")
-            if "pixel_mask" in folder:
-                raise WrongMessageError("pixel_mask", "one of each channel", ", ".join(masks)[:80])
             filters = self._filters[mask.compression]
             made = folder.create_dataset(
                 "pixel_mask", mask.shape, mask.dtype, chunks=mask.shape, **filters
@@ -217,6 +211,18 @@ def shared_lock(path: str) -> int:
         with suppress(OSError):  # a file system without locks
             _flock(fd, _SHARED)
     return fd
+
+
+def _check_masks(
+    masks: Mapping[str, PackedArray], channels: tuple[str, ...], shape: tuple[int, ...]
+) -> None:
+    """Raise a WrongMessageError if a mask has not the shape of a frame, or a channel has two."""
+    for mask in masks.values():
+        if mask.shape != shape:
+            raise WrongMessageError("shape of the pixel mask", shape, mask.shape)
+    names = [printable(name) for name in masks]
+    if len(names) > (1 if len(channels) == 1 else len({*names})):
+        raise WrongMessageError("pixel_mask", "one of each channel", ", ".join(names)[:80])
 
 
 def _put(group: Any, name: str, value: Any, units: str) -> None:

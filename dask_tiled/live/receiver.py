@@ -39,7 +39,7 @@ def serve(number: int, *request: Any) -> None:
         state = _received(asked, parent)
     except DatasetError as failed:
         error = failed
-    except (OSError, RuntimeError, MemoryError, ImportError) as failed:
+    except (OSError, RuntimeError, MemoryError, ImportError, ValueError, TypeError) as failed:
         error = StreamError("the recording failed", path=url, found=str(failed) or repr(failed))
     parent.send(ENDED, (state, error))
     if parent.is_gone and asked.temporary:

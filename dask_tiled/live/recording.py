@@ -20,6 +20,8 @@ from dask_tiled.errors import (
     check_whole,
     warn,
 )
+from dask_tiled.formats.describing import check_options
+from dask_tiled.formats.registry import named
 from dask_tiled.live.addresses import PROTOCOLS, Address
 from dask_tiled.live.outputs import DROP, SPILL, STOP, Bound, files_to_replace
 from dask_tiled.live.parent import ENDED, FAILED, PROGRESS, READY, RecordingRequest
@@ -27,6 +29,7 @@ from dask_tiled.live.parent import STOP as STOP_MESSAGE
 from dask_tiled.live.progress import StreamProgress
 from dask_tiled.opened.tiled_array import TiledArray
 from dask_tiled.opening.arrays import open_dataset
+from dask_tiled.opening.describing import PARAMETERS
 from dask_tiled.system.processes import end, start
 
 CONNECTING, WAITING, RECEIVING = "connecting", "waiting", "receiving"
@@ -66,14 +69,16 @@ def record(
         compressed frames as they came, or .tpx3.
         By default the recording is kept in memory, until it is closed or garbage.
     nav_shape : tuple of int, optional
-        Shape of the scan, (y, x); by default from the acquisition header.
+        Shape of the scan, (y, x); by default from the acquisition header. The file does not store
+        it; if it has not as many positions as frames are announced, there is a warning.
     max_bytes : int, optional
         Bound of the frames that are kept; by default none for a file on disk, and a quarter of the
         free memory in memory.
     when_full : {"stop", "drop", "spill"}
         What happens at that bound: the recording fails and keeps what has come; the oldest frames
         are removed, and counted; or later frames go to another folder. The last two write a
-        numbered series of files, which only a Merlin's can be.
+        numbered series of files, which only a Merlin's can be. Once frames are removed, arrays
+        taken before raise a :class:`StaleFileError`, also by ``refresh``.
     spill_folder : path-like, optional
         An existing folder on disk for "spill".
     timeout : float, optional
@@ -97,6 +102,8 @@ def record(
         The detector does not answer, or the receiver cannot be started.
     DatasetError
         The arguments are invalid, or the target exists.
+    UnknownOptionError
+        ``options`` has one that the format does not know.
 
     See Also
     --------
@@ -122,6 +129,9 @@ def record(
     seconds = 0.0 if timeout is None else check_seconds("timeout", timeout)
     protocol = PROTOCOLS[address.protocol]
     suffix, beside = protocol.suffix, protocol.beside
+    format = named(options.get("format") or suffix)
+    general = {*PARAMETERS} - {"path", "format_options"}
+    check_options(format, options.keys() - general, [*general], str(address))
     temporary = _memory_folder() if target is None else ""
     try:
         path = os.path.join(temporary, f"scan{suffix}") if target is None else _file(target, suffix)

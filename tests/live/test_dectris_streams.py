@@ -1,6 +1,8 @@
 """Series of DECTRIS detectors: compressed frames as they came, in files that are followed."""
 
+import json
 import shutil
+from contextlib import nullcontext
 
 import cbor2
 import h5py
@@ -14,6 +16,8 @@ import dask_tiled
 from dask_tiled import StreamError
 from dask_tiled.live.dectris import DectrisReceiver
 from dask_tiled.live.outputs import Bound
+from dask_tiled.live.series import WrongMessageError
+from dask_tiled.live.stream_v1 import read_parts
 from dask_tiled.testing import counting_frames, play
 from dask_tiled.testing.playing import dectris_messages, pushing
 
@@ -81,6 +85,16 @@ def test_stream_v1(tmp_path, name, split):
         assert file["entry/instrument/detector/description"][()] == b"ARINA"
 
 
+@pytest.mark.parametrize(("width", "is_refused"), [((1 << 15) - 1, False), (1 << 15, True)])
+def test_the_longest_block_of_lz4(width, is_refused):
+    """The filter of HDF5 decodes blocks of less than 2 GiB."""
+    pixels = {"shape": [width, 1 << 16], "type": "uint8", "encoding": "lz4<"}
+    parts = {"htype": "dimage-1.0", "series": 1, "frame": 0}, pixels
+    message = [*(json.dumps(part).encode() for part in parts), b"block"]
+    with pytest.raises(WrongMessageError, match="shape") if is_refused else nullcontext():
+        assert read_parts(message).channels["threshold_1"].shape == (1 << 16, width)
+
+
 def messages_v2(folder, change=None):
     """Return the messages of stream V2, perhaps changed."""
     told = [cbor2.loads(one) for one in dectris_messages(played("bslz4", folder))]
@@ -140,6 +154,7 @@ def test_faults_keep_what_has_come(tmp_path, name):
     receiver.close()
     assert message in str(caught.value)
     assert receiver.progress.frames == count
+    assert (tmp_path / "a.h5").exists() == bool(count)
     if count:
         arr = dask_tiled.open_dataset(tmp_path / "a.h5", missing="fill")
         np.testing.assert_array_equal(arr[:count], FRAMES[:count])

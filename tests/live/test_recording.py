@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import psutil
@@ -20,6 +20,8 @@ import dask_tiled
 from dask_tiled import DatasetError, MissingFramesWarning, StreamError
 from dask_tiled.command_line.app import app
 from dask_tiled.live import recording as recording_module
+from dask_tiled.live.merlin import MerlinReceiver
+from dask_tiled.live.outputs import Bound
 from dask_tiled.testing import counting_frames, play, write_mib, write_tpx3
 from dask_tiled.testing.playing import merlin_messages, mpx, pushing, sending
 
@@ -228,6 +230,16 @@ def test_faults_are_typed_errors_and_keep_what_has_come(contents, tmp_path, name
     elif not frames:
         with pytest.raises(StreamError, match=message):
             recording.array  # noqa: B018 - raises
+
+
+@pytest.mark.parametrize(("nbytes", "is_refused"), [(1 << 28, False), ((1 << 28) + 1, True)])
+def test_the_longest_frame_of_a_merlin(contents, tmp_path, nbytes, is_refused):
+    header, frames = contents
+    receiver = MerlinReceiver("merlin://test:1", str(tmp_path / "a.mib"), Bound())
+    stream = mpx(header) + b"MPX,%010d," % (nbytes + 1) + frames[0]
+    with pytest.raises(StreamError, match="to 268435456 bytes") if is_refused else nullcontext():
+        receiver.take(memoryview(stream))
+    receiver.close()
 
 
 @pytest.mark.parametrize("name", STREAMS)
@@ -451,6 +463,8 @@ def test_bounds(played, tmp_path, when_full):
         ("merlin://a", {"timeout": 0}, "timeout"),
         ("merlin://a", {"nav_shape": (0, 3)}, "nav_shape"),
         ("merlin://a", {"spill_folder": "x"}, "spill_folder is for when_full='spill'"),
+        ("merlin://a", {"nav_shap": (4, 6)}, "no option 'nav_shap'.* Do you mean 'nav_shape'"),
+        ("tpx3://a", {"target": "a.tpx3", "line": "tdc1"}, "'tpx3' has no option 'line'"),
     ],
 )
 def test_invalid_arguments(tmp_path, url, options, message):
