@@ -64,3 +64,9 @@ def record(
     click.echo(f"{target}: {recorded.progress}")
     if recorded.state == STOPPED:
         sys.exit(INTERRUPTED)
+
+
+BOUNDS = tuple(
+    one for one in record.params if one.name in {"max_bytes", "when_full", "spill_folder"}
+)
+"""Options that messages name."""

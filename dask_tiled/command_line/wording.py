@@ -6,13 +6,15 @@ import re
 
 from dask_tiled.command_line.exporting import BATCH, EXPORT, MAPS
 from dask_tiled.command_line.opening import OPENING
+from dask_tiled.command_line.record import BOUNDS
 
 
 def as_typed(message: str) -> str:
     """Format a message as one line, with options as on the command line: ``--overwrite``."""
     from dask_tiled.model.doubts import SETTLED_BY
 
-    typed = {str(one.name): max(one.opts, key=len) for one in (*OPENING, *EXPORT, *MAPS, *BATCH)}
+    named = *OPENING, *EXPORT, *MAPS, *BATCH, *BOUNDS
+    typed = {str(one.name): max(one.opts, key=len) for one in named}
     of_formats = {name for some in SETTLED_BY.values() for name in some if name.isidentifier()}
     typed |= {name: f"-O {name}=" for name in of_formats - typed.keys()}
 

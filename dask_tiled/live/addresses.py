@@ -33,13 +33,18 @@ class Protocol(NamedTuple):
 PROTOCOLS = {
     "merlin": Protocol(6342, ".mib", 256 << 20, ".hdr", is_series=True),
     "tpx3": Protocol(8283, ".tpx3", 256 << 20, listens=True, follows=False),
-    "dectris": Protocol(31001, ".h5", 1 << 30),
+    "dectris": Protocol(31001, ".h5", 2 << 30),
 }
 
 
 def is_address(text: object) -> bool:
     """Return whether a text begins like the address of a detector."""
-    return isinstance(text, str) and text.partition("://")[0] in PROTOCOLS and "://" in text
+    return isinstance(text, str) and "://" in text and _protocol(text) in PROTOCOLS
+
+
+def _protocol(url: str) -> str:
+    """Return the protocol of a URL, which may be in capitals."""
+    return url.partition("://")[0].lower()
 
 
 class Address(NamedTuple):
@@ -61,10 +66,10 @@ class Address(NamedTuple):
             The URL has no known protocol, no host, an invalid port, or more than these.
         """
         known = ", ".join(f"{name}://HOST[:PORT]" for name in PROTOCOLS)
-        protocol, _, rest = str(url).partition("://")
-        if protocol not in PROTOCOLS or not rest:
-            hint = nearest(protocol, PROTOCOLS)
-            raise DatasetError("no address of a detector", path=url, expected=known, hint=hint)
+        protocol = _protocol(url) if isinstance(url, str) else ""
+        if protocol not in PROTOCOLS or not url.partition("://")[2]:
+            problem, hint = "no address of a detector", nearest(protocol, PROTOCOLS)
+            raise DatasetError(problem, expected=known, found=repr(url), hint=hint)
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -73,7 +78,8 @@ class Address(NamedTuple):
             raise DatasetError(problem, path=url, expected=known, found=str(error)) from error
         listens = parts.username == LISTEN and PROTOCOLS[protocol].listens
         user = parts.username if not listens else None
-        others = [one for one in (user, parts.password, parts.path.strip("/"), parts.query) if one]
+        path, rest = parts.path.strip("/"), (parts.query, parts.fragment)
+        others = [one for one in (user, parts.password, path, *rest) if one]
         if not host or others:
             found = ", ".join(others) or "no host"
             problem = "invalid address of a detector"

@@ -22,8 +22,6 @@ from dask_tiled.live.parent import (
 
 BUFFER_BYTES = 1 << 20
 """The bytes of a socket are received in a buffer that stays in the cache."""
-SOCKET_BYTES = 8 << 20
-"""Bytes that the system is asked to keep while the process is busy."""
 CONNECT_SECONDS = 10.0
 
 
@@ -77,20 +75,24 @@ def connect(address: Address, parent: Parent) -> socket.socket | None:
     StreamError
         The detector does not answer, or its address is not one of this machine.
     """
+    if address.listens:
+        return _accepted(address, parent)
     try:
-        if address.listens:
-            return _accepted(address, parent)
-        made = socket.create_connection(address[1:3], CONNECT_SECONDS)
+        # The system adapts the size of its buffer, unless one is set.
+        return socket.create_connection(address[1:3], CONNECT_SECONDS)
     except OSError as error:
         raise no_answer(str(address), str(error)) from error
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BYTES)
-    return made
 
 
 def _accepted(address: Address, parent: Parent) -> socket.socket | None:
     """Wait for a detector that connects."""
-    with socket.create_server(address[1:3]) as server:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SOCKET_BYTES)
+    try:
+        server = socket.create_server(address[1:3])
+    except OSError as error:
+        problem, found = "cannot listen at the address", str(error)
+        hint = "Pass an address of this machine, and a port that no other program uses."
+        raise StreamError(problem, path=str(address), found=found, hint=hint) from error
+    with server:
         server.settimeout(POLL_SECONDS)
         parent.send(READY)
         while True:

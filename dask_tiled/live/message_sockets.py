@@ -20,8 +20,8 @@ from dask_tiled.live.parent import (
     no_answer,
 )
 
-MOST_QUEUED, MOST_MESSAGE = 256, 64 << 20
-"""Messages that wait in this process, and the longest one."""
+MOST_QUEUED, MOST_MESSAGE = 24, 64 << 20
+"""Messages that wait in this process, and the longest one: together within its memory."""
 AT_ONCE = 256
 """Messages between two looks at the clock."""
 FLUSH_SECONDS = 0.05

@@ -8,12 +8,13 @@ from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
 
 from dask_tiled.errors import DatasetError, StreamError
+from dask_tiled.files.paths import open_file
 from dask_tiled.live import byte_sockets, message_sockets
 from dask_tiled.live.addresses import PROTOCOLS, Address
-from dask_tiled.live.chunk_file import shared_lock
+from dask_tiled.live.chunk_file import AHEAD, SLACK, shared_lock
 from dask_tiled.live.dectris import DectrisReceiver
 from dask_tiled.live.merlin import MerlinReceiver
-from dask_tiled.live.outputs import Bound, files_to_replace
+from dask_tiled.live.outputs import Bound, disk_error, files_to_replace
 from dask_tiled.live.parent import (
     ENDED,
     FAILED,
@@ -24,6 +25,7 @@ from dask_tiled.live.parent import (
     RecordingRequest,
 )
 from dask_tiled.live.timepix3 import Timepix3Receiver
+from dask_tiled.system.files import allocate
 from dask_tiled.system.limits import limit_memory, reset
 from dask_tiled.system.processes import connection_of
 
@@ -79,16 +81,33 @@ def _replace(request: RecordingRequest, beside: str) -> None:
 
 @contextmanager
 def _claimed(path: str) -> Iterator[None]:
-    """Hold a target before anything is written; it is removed if nothing is."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-    lock = shared_lock(path)
+    """Hold a target before anything is written; it is removed if nothing is.
+
+    Raises
+    ------
+    StreamError
+        The disk is full.
+    """
+    with open(path, "xb"):
+        lock = shared_lock(path)
     try:
+        _check_room(path)
         yield
     finally:
         os.close(lock)
         with suppress(FileNotFoundError):
             if not os.path.getsize(path):
                 os.unlink(path)
+
+
+def _check_room(path: str) -> None:
+    """Check that the disk has room for what an HDF5 file allocates ahead."""
+    try:
+        with open_file(path, "r+b") as file:
+            allocate(file.fileno(), AHEAD + SLACK)
+            file.truncate(0)
+    except OSError as error:
+        raise disk_error(error, path) from error
 
 
 def _merlin(request: RecordingRequest) -> MerlinReceiver:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 from weakref import finalize
 
 from dask_tiled.errors import (
@@ -122,6 +122,8 @@ def record(
     (4, 6, 64, 64)
     """
     address = Address.of(url)
+    if on_ready is not None and not callable(on_ready):
+        raise DatasetError("invalid on_ready", expected="a function", found=repr(on_ready))
     bound = _bound(max_bytes, when_full, spill_folder, in_memory=target is None)
     if bound.when_full != STOP and not PROTOCOLS[address.protocol].is_series:
         problem = f"a recording of {address.protocol} is one file, which can only stop"
@@ -322,6 +324,10 @@ class Recording:
     ) -> None:
         self.stop()
 
+    def __reduce__(self) -> NoReturn:
+        hint = "Pass the array of the recording, or its path."
+        raise DatasetError("a recording belongs to the program that has begun it", hint=hint)
+
     def __repr__(self) -> str:
         return f"<Recording {self.url}: {self.state}, {self.progress}>"
 
@@ -413,12 +419,12 @@ def _discard(owner: int, process: Any, folder: str) -> None:
 
 def _bound(max_bytes: Any, when_full: Any, spill_folder: Any, *, in_memory: bool) -> Bound:
     """Check the bound of a recording."""
-    if when_full not in {STOP, DROP, SPILL}:
+    if when_full not in (STOP, DROP, SPILL):
         expected = f"{STOP}, {DROP} or {SPILL}"
         raise DatasetError("invalid when_full", expected=expected, found=repr(when_full))
-    folder = "" if spill_folder is None else os.path.abspath(os.fspath(spill_folder))
+    folder = "" if spill_folder is None else _absolute("spill_folder", spill_folder)
     if (when_full == SPILL) != bool(folder):
-        problem, hint = "spill_folder is for when_full='spill'", "Pass both, or none of them."
+        problem, hint = "spill_folder= is for when_full='spill'", "Pass both, or none of them."
         raise DatasetError(problem, expected=f"when_full={SPILL!r}", found=when_full, hint=hint)
     if folder and not os.path.isdir(folder):
         raise DatasetError("spill_folder does not exist", path=folder)
@@ -427,7 +433,7 @@ def _bound(max_bytes: Any, when_full: Any, spill_folder: Any, *, in_memory: bool
     if in_memory:
         return Bound(shutil.disk_usage(_memory()).free // SHARE, when_full, folder)
     if when_full != STOP:
-        raise DatasetError(f"when_full={when_full!r} needs a bound", hint="Pass max_bytes.")
+        raise DatasetError(f"when_full={when_full!r} needs a bound", hint="Pass max_bytes=.")
     return Bound()
 
 
@@ -441,11 +447,20 @@ def _memory_folder() -> str:
 
 
 def _file(target: str | os.PathLike[str], suffix: str) -> str:
-    path = os.path.abspath(os.fspath(target))
+    path = _absolute("target", target)
     if os.path.splitext(path)[1].lower() != suffix:
         found = os.path.splitext(path)[1] or "no suffix"
         raise DatasetError("invalid target", path=path, expected=f"a {suffix} file", found=found)
+    if not os.path.isdir(os.path.dirname(path)):
+        raise DatasetError("the folder of the target does not exist", path=os.path.dirname(path))
     return path
+
+
+def _absolute(name: str, path: Any) -> str:
+    """Return an absolute path."""
+    if not isinstance(path, str | os.PathLike):
+        raise DatasetError(f"invalid {name}", expected="a path", found=repr(path))
+    return os.path.abspath(os.fspath(path))
 
 
 def _frames(nav_shape: Any) -> int:

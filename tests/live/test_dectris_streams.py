@@ -258,6 +258,20 @@ def test_a_full_disk(tmp_path):
     np.testing.assert_array_equal(recording.array[:count], frames[:count])
 
 
+@pytest.mark.parametrize("room", [500, 8_000])
+def test_a_disk_that_is_full_before_the_first_frame(tmp_path, room):
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with pushing([]) as port:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+        try:
+            with pytest.raises(StreamError, match="the disk is full"):
+                dask_tiled.record(f"dectris://127.0.0.1:{port}", tmp_path / "a.h5")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_facts_that_hdf5_does_not_store(tmp_path):
     told = messages_v2(tmp_path, at(0, detector_description="a\0b", user=1 << 80, **{"x\0": "y"}))
     receiver = DectrisReceiver("dectris://test:1", str(tmp_path / "a.h5"), Bound())

@@ -1,6 +1,7 @@
 """Recordings of streams: the file is what the detector sent, whatever happens."""
 
 import os
+import pickle
 import re
 import socket
 import subprocess
@@ -22,6 +23,9 @@ from dask_tiled.command_line.app import app
 from dask_tiled.live import recording as recording_module
 from dask_tiled.live.merlin import MerlinReceiver
 from dask_tiled.live.outputs import Bound
+from dask_tiled.live.addresses import PROTOCOLS, Address
+from dask_tiled.live.byte_sockets import connect
+from dask_tiled.live.message_sockets import MOST_MESSAGE, MOST_QUEUED
 from dask_tiled.testing import counting_frames, play, write_mib, write_tpx3
 from dask_tiled.testing.playing import merlin_messages, mpx, pushing, sending
 
@@ -75,9 +79,13 @@ def test_a_recording_is_the_file_that_was_sent(played, tmp_path, target):
     path = target and tmp_path / target
     with (
         play(played) as url,
-        dask_tiled.record(url, path, on_ready=ready.append) as recording,
+        dask_tiled.record(
+            url.replace("merlin", "MERLIN"), path, on_ready=ready.append
+        ) as recording,
     ):
         assert recording.wait(SECONDS)
+    with pytest.raises(DatasetError, match="a recording belongs to the program"):
+        pickle.dumps(recording)
     assert ready == [recording]
     assert recording.state == "complete"
     assert recording.progress[:3] == (24, 24, 0)
@@ -419,6 +427,30 @@ def test_a_target_belongs_to_one_recording(played, tmp_path):
     np.testing.assert_array_equal(recording.array, FRAMES)
 
 
+def test_two_listen_at_one_port(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(StreamError, match=r"cannot listen at the address; found .* in use"):
+            dask_tiled.record(f"tpx3://listen@127.0.0.1:{port}", tmp_path / "a.tpx3")
+
+
+def test_the_system_sizes_the_buffer_of_a_socket():
+    """By tcp(7), a size that is set is not adapted."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as plain,
+        connect(Address("merlin", *server.getsockname()), None) as made,
+    ):
+        sizes = [one.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) for one in (plain, made)]
+    assert sizes[0] == sizes[1]
+
+
+def test_messages_that_wait_fit_the_memory():
+    """Beside one that is received, one that is written, and its copies, and the libraries."""
+    libraries, others = 256 << 20, 4
+    assert (MOST_QUEUED + others) * MOST_MESSAGE + libraries <= PROTOCOLS["dectris"].most_memory
+
+
 @pytest.mark.parametrize("when_full", ["stop", "drop", "spill"])
 def test_bounds(played, tmp_path, when_full):
     """Sixteen files hold 8 frames: each frame is in a file of its own."""
@@ -450,24 +482,35 @@ def test_bounds(played, tmp_path, when_full):
 @pytest.mark.parametrize(
     ("url", "options", "message"),
     [
-        ("scan.mib", {}, r"no address of a detector; expected merlin://HOST"),
+        ("scan.mib", {}, r"no address of a detector; expected merlin://HOST.* found 'scan.mib'"),
         ("merlyn://a", {}, "Do you mean 'merlin'"),
         ("merlin://", {}, "no address"),
         ("merlin://a:b", {}, "invalid address"),
         ("merlin://me@a", {}, "invalid address of a detector; expected .* found me"),
         ("merlin://a/b", {}, "invalid address"),
+        ("merlin://a#b", {}, "found b"),
+        (123, {}, "no address of a detector; .* found 123"),
+        ("merlin://a", {"target": 3}, "invalid target; expected a path; found 3"),
+        ("merlin://a", {"target": "no/such/a.mib"}, "no/such: the folder of the target does not"),
+        ("merlin://a", {"target": "folder.mib", "overwrite": True}, "the target is a folder"),
+        ("merlin://a", {"when_full": ["drop"]}, "invalid when_full"),
+        ("merlin://a", {"spill_folder": 3, "when_full": "spill"}, "invalid spill_folder"),
+        ("merlin://a", {"on_ready": 3}, "invalid on_ready; expected a function; found 3"),
+        ("tpx3://listen@192.0.2.1", {"target": "a.tpx3"}, "cannot listen at the address"),
         ("merlin://a", {"target": "a.h5"}, "invalid target; expected a .mib file; found .h5"),
         ("merlin://a", {"when_full": "drop"}, "needs a bound"),
         ("merlin://a", {"when_full": "x"}, "invalid when_full"),
         ("merlin://a", {"max_bytes": 0}, "max_bytes"),
         ("merlin://a", {"timeout": 0}, "timeout"),
         ("merlin://a", {"nav_shape": (0, 3)}, "nav_shape"),
-        ("merlin://a", {"spill_folder": "x"}, "spill_folder is for when_full='spill'"),
+        ("merlin://a", {"spill_folder": "x"}, "spill_folder= is for when_full='spill'"),
         ("merlin://a", {"nav_shap": (4, 6)}, "no option 'nav_shap'.* Do you mean 'nav_shape'"),
         ("tpx3://a", {"target": "a.tpx3", "line": "tdc1"}, "'tpx3' has no option 'line'"),
     ],
 )
-def test_invalid_arguments(tmp_path, url, options, message):
+def test_invalid_arguments(tmp_path, monkeypatch, url, options, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.mib").mkdir()
     with pytest.raises(DatasetError, match=message):
         dask_tiled.record(url, **{"target": tmp_path / "scan.mib", **options})
 
@@ -482,9 +525,14 @@ def test_command(played, played_hits, tmp_path):
             app, ["record", hits_url, str(tmp_path / "a.tpx3"), "--progress", "--nav-shape", "2,3"]
         )
     assert re.search(r"\d{4} events \[", told.stderr)
-    failed = CliRunner().invoke(app, ["record", url, str(tmp_path / "b.mib")])
-    assert failed.exit_code == 2
-    assert "no detector answers" in failed.stderr
+    for options, message in (
+        ([], "no detector answers"),
+        (["--when-full", "drop"], "--when-full drop needs a bound. Pass --max-bytes."),
+        (["--spill-folder", "x"], "--spill-folder is for --when-full spill"),
+    ):
+        failed = CliRunner().invoke(app, ["record", url, str(tmp_path / "b.mib"), *options])
+        assert failed.exit_code == 2
+        assert message in failed.stderr
 
 
 def earlier(folder):
