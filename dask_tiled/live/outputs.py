@@ -18,6 +18,7 @@ from dask_tiled.system.names import offered
 STOP, DROP, SPILL = "stop", "drop", "spill"
 PARTS = 16
 """Files of a bounded recording that drops or spills: at least one of them is kept."""
+KEPT = "What has come before is in the file."
 MOST_VIEWS = 512
 """Views written at once; systems allow 1024."""
 FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
@@ -202,8 +203,7 @@ class StreamFile:
             self.dropped += records
         if self._begun + nbytes > bound:
             what, expected = "the recording is full", f"{format_bytes(bound)} at most"
-            hint = "What has come before is in the file."
-            raise StreamError(what, path=self.path, expected=expected, hint=hint)
+            raise StreamError(what, path=self.path, expected=expected, hint=KEPT)
 
 
 def files_to_replace(path: str, beside: str, bound: Bound, *, overwrite: bool) -> list[str]:
@@ -267,11 +267,10 @@ def _check_replaceable(path: str, *, overwrite: bool) -> None:
             raise DatasetError(problem, path=path) from None
 
 
-def disk_error(error: OSError, path: str) -> StreamError:
+def disk_error(error: OSError, path: str, hint: str = KEPT) -> StreamError:
     """Return the error of a disk that refuses bytes."""
     what = "the disk is full" if error.errno in FULL else "the disk refuses the file"
-    found, hint = os.strerror(error.errno or 0), "What has come before is in the file."
-    return StreamError(what, path=path, found=found, hint=hint)
+    return StreamError(what, path=path, found=os.strerror(error.errno or 0), hint=hint)
 
 
 def _rest(views: Sequence[memoryview], written: int) -> list[memoryview]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
 
-from dask_tiled.errors import DatasetError, StreamError
+from dask_tiled.errors import DatasetError, StreamError, format_bytes
 from dask_tiled.files.paths import open_file
 from dask_tiled.live import byte_sockets, message_sockets
 from dask_tiled.live.addresses import PROTOCOLS, Address
@@ -107,7 +107,8 @@ def _check_room(path: str) -> None:
             allocate(file.fileno(), AHEAD + SLACK)
             file.truncate(0)
     except OSError as error:
-        raise disk_error(error, path) from error
+        hint = f"It needs {format_bytes(AHEAD + SLACK)} to begin."
+        raise disk_error(error, path, hint) from error
 
 
 def _merlin(request: RecordingRequest) -> MerlinReceiver:

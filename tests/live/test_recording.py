@@ -21,11 +21,11 @@ import dask_tiled
 from dask_tiled import DatasetError, MissingFramesWarning, StreamError
 from dask_tiled.command_line.app import app
 from dask_tiled.live import recording as recording_module
-from dask_tiled.live.merlin import MerlinReceiver
-from dask_tiled.live.outputs import Bound
 from dask_tiled.live.addresses import PROTOCOLS, Address
 from dask_tiled.live.byte_sockets import connect
+from dask_tiled.live.merlin import MerlinReceiver
 from dask_tiled.live.message_sockets import MOST_MESSAGE, MOST_QUEUED
+from dask_tiled.live.outputs import Bound
 from dask_tiled.testing import counting_frames, play, write_mib, write_tpx3
 from dask_tiled.testing.playing import merlin_messages, mpx, pushing, sending
 
