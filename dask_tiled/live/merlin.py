@@ -184,9 +184,9 @@ class MerlinReceiver:
         self._number = number
 
     def _restart(self, number: int) -> None:
-        """Begin to count the numbers again."""
+        """Begin to count the numbers again, or at the number of the frame before."""
         first = self._before + 1
-        if number not in {1, first}:
+        if number not in {1, first, self._number}:
             what = "the numbers of frames go back"
             raise self._error(what, f"{self._number + 1}, or {first} again", number)
         if self._lost:

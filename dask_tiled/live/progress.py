@@ -29,7 +29,7 @@ class StreamProgress(NamedTuple):
     skipped : int
         Bytes before the acquisition began.
     restarts : int
-        How often the numbers of frames have begun again, in a Merlin's stream.
+        How often the numbers of frames have begun again, or stayed the same, in a Merlin's stream.
     repeated : int
         Frames that had come already, and were left out.
 

@@ -150,6 +150,9 @@ def faulty(name, header, frames):
         "a number of its own": lambda: map(
             mpx, [header, *(numbered(f, k) for k, f in enumerate(frames, 1000))]
         ),
+        "numbers in pairs": lambda: map(
+            mpx, [header, *(numbered(f, 1 + k // 2) for k, f in enumerate(frames))]
+        ),
         "a frame again": lambda: map(mpx, [header, *frames[:4], *frames[3:]]),
         "a number beyond the end": lambda: map(mpx, [header, *half, numbered(frames[9], 25)]),
         "a wild first number": lambda: map(
@@ -172,6 +175,7 @@ COMPLETE = {
     "lost frames": (21, 3, 0),
     "numbers again": (24, 0, 1),
     "a number of its own": (24, 0, 0),
+    "numbers in pairs": (24, 0, 12),
     "a frame again": (24, 0, 0),
 }
 FAILED = {
