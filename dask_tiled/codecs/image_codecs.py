@@ -148,8 +148,8 @@ def _decoded_image(name: str, config: Config, data: Bytes, shape: Shape, dtype: 
     pixels = np.empty(shape, "u1" if dtype.kind == "b" else dtype.newbyteorder("="))
     out = pixels
     if name == EER:  # adds events to what is there
-        out, options["shape"] = pixels.view(bool), shape
-        out[:] = False
+        out = pixels.view(bool).reshape(-1, shape[-1])
+        out[:], options["shape"] = False, out.shape
     elif name == JPEG:
         options = _of_jpeg(data, config)
         # JPEG headers cannot store larger sides.
