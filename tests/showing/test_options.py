@@ -10,6 +10,7 @@ import pytest
 import tifffile
 from matplotlib import pyplot as plt
 from matplotlib.colors import LogNorm, PowerNorm
+from matplotlib.figure import Figure
 from matplotlib.testing.compare import compare_images
 from mpl_toolkits.axes_grid1.anchored_artists import AnchoredSizeBar
 
@@ -481,8 +482,7 @@ def test_scale_bars_have_units_in_use(scale, unit, expected):
 
 
 def test_titles_keep_their_lines_and_formulas():
-    figure = plt.figure()
-    text = figure.suptitle("one\n" + "long words " * 9, size=9)
+    text = Figure().suptitle("one\n" + "long words " * 9, size=9)
     assert wrap(text, 100) == text.get_text().count("\n") + 1 > 3
     assert text.get_text().startswith("one\n")
     text.set_text(r"$\mathrm{a b}$" * 9)

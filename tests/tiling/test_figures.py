@@ -37,6 +37,7 @@ def backend(tmp_path, monkeypatch):
     plt = pytest.importorskip("matplotlib.pyplot")
     monkeypatch.syspath_prepend(tmp_path)
     former = plt.get_backend()
+    plt.close("all")  # figures that other tests may have left
 
     def use(name, framework=None):
         (tmp_path / f"{name}.py").write_text(BACKEND)
