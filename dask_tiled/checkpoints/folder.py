@@ -261,8 +261,8 @@ def _record(place: Place) -> dict[str, Any] | None:
 
 def _is_damaged(place: Place) -> bool:
     """Return whether the record differs from the one that was noted."""
-    noted = place.noted().get(RECORD)
-    return bool(noted) and fingerprint(place.reader().get(RECORD) or b"") not in (noted or ())
+    noted = place.noted().get(RECORD, [])
+    return bool(noted) and fingerprint(place.reader().get(RECORD) or b"") not in noted
 
 
 def _start_again(place: Place) -> None:

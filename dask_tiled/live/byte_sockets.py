@@ -9,6 +9,7 @@ from dask_tiled.errors import StreamError
 from dask_tiled.live.addresses import Address
 from dask_tiled.live.parent import (
     COMPLETE,
+    CONNECT_SECONDS,
     POLL_SECONDS,
     READY,
     STOPPED,
@@ -22,7 +23,6 @@ from dask_tiled.live.parent import (
 
 BUFFER_BYTES = 1 << 20
 """The bytes of a socket are received in a buffer that stays in the cache."""
-CONNECT_SECONDS = 10.0
 
 
 class ByteReceiver(Receiver, Protocol):

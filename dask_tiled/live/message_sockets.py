@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from dask_tiled.live.addresses import Address
 from dask_tiled.live.parent import (
     COMPLETE,
+    CONNECT_SECONDS,
     POLL_SECONDS,
     STOPPED,
     Parent,
@@ -25,7 +26,6 @@ MOST_QUEUED, MOST_MESSAGE = 24, 64 << 20
 AT_ONCE = 256
 """Messages between two looks at the clock."""
 FLUSH_SECONDS = 0.05
-CONNECT_SECONDS = 10.0
 
 
 class MessageReceiver(Receiver, Protocol):

@@ -16,6 +16,8 @@ COMPLETE, STOPPED, FAILED = "complete", "stopped", "failed"
 """States in which a recording ends."""
 POLL_SECONDS = 0.02
 """How often the process looks for messages of its parent, and reports its progress."""
+CONNECT_SECONDS = 10.0
+"""How long a detector may take to answer."""
 
 
 class RecordingRequest(NamedTuple):

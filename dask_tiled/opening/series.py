@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,15 +10,20 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.formats.describing import expanded
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.calibration import Calibrations, calibrated
-from dask_tiled.model.description import BY_USER, VOLUMES, Description
+from dask_tiled.model.calibration import Calibrations
+from dask_tiled.model.description import VOLUMES, Description
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout, Selection
 from dask_tiled.opening.arrays import tiled
-from dask_tiled.opening.describing import Path, describe, warn_of
-from dask_tiled.opening.volumes import boxes_of, check_alike, joined_pieces, with_number
+from dask_tiled.opening.describing import Path, describe
+from dask_tiled.opening.volumes import (
+    boxes_of,
+    check_alike,
+    described_together,
+    joined_pieces,
+    with_number,
+)
 from dask_tiled.tiling.negotiation import TilingRequest
 
 AXIS = "t"
@@ -83,24 +87,20 @@ def open_series(
     >>> arr.sum(axis=(1, 2, 3, 4)).compute()
     array([  0, 120, 240], dtype=uint64)
     """
-    with expanded(paths, options.get("storage_options")) as (names, _):
+
+    def described(names: Sequence[str]) -> list[Description]:
         offsets: list[Any] = [sync_offset] * len(names)
         if isinstance(sync_offset, Sequence):
             offsets = [*sync_offset]
         if len(offsets) != len(names):
             expected, found = f"one for each of {len(names)} scans", len(offsets)
             raise DatasetError("invalid sync_offset", expected=expected, found=found)
-        scans = [
+        return [
             describe(name, format, sync_offset=offset, **options)
             for name, offset in zip(names, offsets, strict=True)
         ]
-    if isinstance(paths, (str, os.PathLike)):  # a pattern may match several files of one scan
-        scans = list({scan.files: scan for scan in scans}.values())
-    warn_of(*scans, **options)
-    desc = series(scans)
-    if axes is not None:
-        found_axes = calibrated(desc.axes, axes, desc.shape, desc.files[0].path)
-        desc = desc.with_axes(found_axes, BY_USER)
+
+    desc = described_together(paths, described, series, axes, **options)
     return tiled(desc, tiling, chunks, io)
 
 

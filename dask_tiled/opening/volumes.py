@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -87,16 +87,31 @@ def open_volumes(
     >>> int(arr.mean(axis=0)[0, 0, 0].compute() * 2)
     1
     """
-    with expanded(paths, options.get("storage_options")) as (names, _):
-        volumes = [describe(name, format, **options) for name in names]
-    if isinstance(paths, (str, os.PathLike)):  # a pattern may match several files of one volume
-        volumes = list({volume.files: volume for volume in volumes}.values())
-    warn_of(*volumes, **options)
-    desc = stacked(volumes)
-    if axes is not None:
-        found = calibrated(desc.axes, axes, desc.shape, desc.files[0].path)
-        desc = desc.with_axes(found, BY_USER)
+
+    def described(names: Sequence[str]) -> list[Description]:
+        return [describe(name, format, **options) for name in names]
+
+    desc = described_together(paths, described, stacked, axes, **options)
     return tiled(desc, TilingRequest("pixel") if tiling is None else tiling, chunks, io)
+
+
+def described_together(
+    paths: Path | Sequence[Path],
+    described: Callable[[Sequence[str]], list[Description]],
+    join: Callable[[list[Description]], Description],
+    axes: Calibrations | None,
+    **options: Any,
+) -> Description:
+    """Describe files, each picture once, and join them; ``axes`` are those of the whole."""
+    with expanded(paths, options.get("storage_options")) as (names, _):
+        parts = described(names)
+    if isinstance(paths, (str, os.PathLike)):  # a pattern may match several files of one picture
+        parts = list({part.files: part for part in parts}.values())
+    warn_of(*parts, **options)
+    desc = join(parts)
+    if axes is None:
+        return desc
+    return desc.with_axes(calibrated(desc.axes, axes, desc.shape, desc.files[0].path), BY_USER)
 
 
 def stacked(volumes: Sequence[Description]) -> Description:
