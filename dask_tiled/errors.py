@@ -83,21 +83,29 @@ class DatasetError(ValueError):
             text += self._before_hint + printable(hint)
         super().__init__(text)
 
-    def of(self, path: str | os.PathLike[str]) -> Self:
+    def of(self, path: str | os.PathLike[str]) -> DatasetError:
         """Return the error of a file."""
         make, values, _ = self.__reduce__()
-        error: Self = partial(make, path=path)(*values)
+        error: DatasetError = partial(make, path=path)(*values)
         return error
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions pickle positional arguments only; workers need the others too.
         names = ("path", "where", "expected", "found", "hint")
-        make = partial(type(self), **{name: getattr(self, name) for name in names})
+        make = partial(_make, type(self), **{name: getattr(self, name) for name in names})
         state: dict[str, Any] = {"__notes__": [*getattr(self, "__notes__", ())]}
         cause = self.__cause__
         if cause is not None and type(cause).__module__ in {"builtins", __name__}:
             state["__cause__"] = cause  # others may not pickle
         return make, (self.problem,), state
+
+
+def _make(kind: type[DatasetError], problem: str, **place: Any) -> DatasetError:
+    """Make an error; a plain one for a plug-in's class with parameters of its own."""
+    try:
+        return kind(problem, **place)
+    except TypeError:
+        return DatasetError(problem, **place)
 
 
 def _bounded(told: Any, most: int) -> str:

@@ -290,8 +290,8 @@ class RemoteFile(File):
 
     def read(self, nbytes: int, offset: int = 0) -> bytes:
         """Read up to ``nbytes`` bytes at ``offset``; fewer at the end of the file."""
-        stop = offset + max(0, nbytes)
-        return session().read(self.place, self.version, offset, stop).tobytes()
+        _check_span(self.path, nbytes, offset)
+        return session().read(self.place, self.version, offset, offset + nbytes).tobytes()
 
     def fetch(self, spans: Sequence[tuple[int, int]]) -> list[npt.NDArray[np.uint8]]:
         """Fetch several byte ranges at once."""
@@ -384,9 +384,7 @@ def read_head(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> byt
     StaleFileError
         The file was replaced meanwhile.
     """
-    if offset < 0 or nbytes < 0:
-        problem, found = "a negative offset or length", f"{nbytes} bytes at byte {offset}"
-        raise CorruptFileError(problem, path=path, found=found)
+    _check_span(path, nbytes, offset)
     if is_url(path):
         check_inside(path)
         place, version = session().look(os.fspath(path))
@@ -396,6 +394,12 @@ def read_head(path: str | os.PathLike[str], nbytes: int, offset: int = 0) -> byt
         size = os.fstat(fd).st_size
         offset = min(offset, size)
         return pread(fd, min(nbytes, size - offset), offset)
+
+
+def _check_span(path: str | os.PathLike[str], nbytes: int, offset: int) -> None:
+    if offset < 0 or nbytes < 0:
+        problem, found = "a negative offset or length", f"{nbytes} bytes at byte {offset}"
+        raise CorruptFileError(problem, path=path, found=found)
 
 
 def read_exactly(path: str | os.PathLike[str], nbytes: int, offset: int, within: str) -> bytes:

@@ -15,11 +15,8 @@ from functools import partial
 from io import IOBase
 from typing import Any
 
-import numpy as np
-
 from dask_tiled.errors import (
     DatasetError,
-    Guard,
     MissingFileError,
     UnknownFormatError,
     UnknownOptionError,
@@ -237,10 +234,8 @@ def describe_as(
     given: dict[str, Any] = {key: value for key, value in common.items() if key in known}
     if "series" in known and listed:
         given["series"] = False
-    guard = Guard(paths[0], f"the format {format.name!r} cannot read the file")
     try:
-        with guard, np.errstate(all="ignore"):  # headers may hold any number
-            desc: Any = format.describe(paths, **{**given, **options})
+        desc = format.call("describe", paths[0], paths, **{**given, **options})
     except DatasetError as error:
         better = wrong_format(error, format, paths[0], named=name is not None)
         if better is None:

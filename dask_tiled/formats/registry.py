@@ -11,7 +11,17 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from dask_tiled.errors import DatasetError, Guard, UnknownFormatError, exception_text, nearest, warn
+import numpy as np
+
+from dask_tiled.errors import (
+    CorruptFileError,
+    DatasetError,
+    Guard,
+    UnknownFormatError,
+    exception_text,
+    nearest,
+    warn,
+)
 from dask_tiled.files.file import is_refusal, read_head
 from dask_tiled.files.paths import in_folder, is_file, is_url
 from dask_tiled.model.corrections import Corrections
@@ -102,11 +112,33 @@ class Format:
             if name not in VOCABULARY:
                 problem = f"format {self.name!r}: unknown name in the instrument vocabulary"
                 raise DatasetError(problem, expected=", ".join(VOCABULARY), found=name)
+        try:
+            self.options()
+        except Exception as error:
+            problem = f"format {self.name!r}: the parameters of describe cannot be listed"
+            raise DatasetError(problem, found=exception_text(error)) from error
 
     def options(self) -> dict[str, Any]:
         """Return the options of the format with their defaults."""
         parameters = inspect.signature(self.describe).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    def call(
+        self,
+        name: str,
+        path: str,
+        *args: Any,
+        kind: type[DatasetError] = CorruptFileError,
+        **options: Any,
+    ) -> Any:
+        """Call a function of the format for a file.
+
+        Functions of plug-ins raise any exceptions; a :class:`~dask_tiled.errors.Guard` converts
+        them to errors of the type ``kind``.
+        """
+        guard = Guard(path, f"{name} of the format {self.name!r} fails", kind=kind)
+        with guard, np.errstate(all="ignore"):  # headers may hold any number
+            return getattr(self, name)(*args, **options)
 
 
 # fmt: off
@@ -270,8 +302,7 @@ def recognised_by(
     head = read_head(path, HEAD_BYTES)
     for format in candidates:
         try:
-            with Guard(path, f"sniff of the format {format.name!r} fails"):
-                reason = format.sniff(path, head)
+            reason = format.call("sniff", path, path, head)
         except (DatasetError, OSError) as error:
             if is_refusal(error):  # the result may depend on it
                 raise

@@ -17,7 +17,6 @@ from dask_tiled.errors import (
     DatasetError,
     DoubtError,
     DoubtWarning,
-    Guard,
     MissingFramesWarning,
     TruncatedFileError,
     check_whole,
@@ -184,16 +183,15 @@ def _corrections(given: Any, desc: Description) -> Corrections | None:
         return None
     path = desc.files[0].path
     if isinstance(given, str) and given == "dataset":
-        read = formats()[desc.format].corrections
-        if read is None:
+        form = formats()[desc.format]
+        if form.corrections is None:
             raise DatasetError(
                 f"files of the format {desc.format!r} come without corrections",
                 path=path,
                 expected="Corrections",
                 found=given,
             )
-        with Guard(path, f"the corrections of the format {desc.format!r} cannot be read"):
-            given = read(desc)
+        given = form.call("corrections", path, desc)
     if not isinstance(given, Corrections):
         raise DatasetError(
             "invalid corrections",
@@ -346,7 +344,8 @@ def headers_of(desc: Description) -> Headers | Array:
         problem, hint = "volumes have no frame headers", "Open each file separately."
         raise DatasetError(problem, path=path, hint=hint)
     known = formats()
-    if desc.format not in known or (read := known[desc.format].headers) is None:
+    form = known.get(desc.format)
+    if form is None or form.headers is None:
         with_headers = [name for name, one in known.items() if one.headers is not None]
         raise DatasetError(
             "frames of this format have no headers",
@@ -354,8 +353,7 @@ def headers_of(desc: Description) -> Headers | Array:
             expected=" or ".join(with_headers),
             found=desc.format,
         )
-    with Guard(path, f"the frame headers of the format {desc.format!r} cannot be read"):
-        found: Any = read(desc)
+    found = form.call("headers", path, desc)
     if not isinstance(found, Headers) and np.dtype(getattr(found, "dtype", "O")).names is None:
         problem = f"headers of the format {desc.format!r} must return Headers or records"
         raise DatasetError(problem, path=path, found=type(found).__name__)

@@ -125,7 +125,7 @@ def _first_described(path: Any, options: Mapping[str, Any]) -> Description:
         return describe(path, **options)
     except UnknownFormatError:
         raise
-    except DatasetError as error:
+    except DatasetError:
         for number in range(MOST_TRIED):
             try:
                 return describe(path, **options, dataset=number)
@@ -133,4 +133,4 @@ def _first_described(path: Any, options: Mapping[str, Any]) -> Description:
                 break
             except FAULTS:
                 continue
-        raise error from None
+        raise

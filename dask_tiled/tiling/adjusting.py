@@ -8,21 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from dask_tiled.errors import Guard, TilingError
-from dask_tiled.model.tile_request import AdjustTile, TileRequest
+from dask_tiled.errors import TilingError
+from dask_tiled.formats.registry import Format
+from dask_tiled.model.tile_request import TileRequest
 
 
 def adjusted(
-    adjust: AdjustTile, shape: tuple[int, ...], request: TileRequest
+    format: Format, shape: tuple[int, ...], request: TileRequest
 ) -> tuple[tuple[int, ...], str]:
     """Return the tile shape that a format prefers, and its reason; empty without a change.
 
     Raise a TilingError if the format returns an impossible tile shape.
     """
-    name = request.desc.format
-    path = request.desc.files[0].path
-    with Guard(path, f"adjust_tile of the format {name!r} fails", kind=TilingError):
-        answer: Any = adjust(shape, request)
+    name, path = format.name, request.desc.files[0].path
+    answer = format.call("adjust_tile", path, shape, request, kind=TilingError)
     expected = _violated(answer, request)
     if expected:
         problem = f"adjust_tile of the format {name!r} returns an invalid tile shape"
@@ -30,7 +29,7 @@ def adjusted(
     tile = tuple(map(int, answer))
     if tile == shape:
         return shape, ""
-    reason, _, _ = (inspect.getdoc(adjust) or "no reason given").partition("\n")
+    reason, _, _ = (inspect.getdoc(format.adjust_tile) or "no reason given").partition("\n")
     return tile, f"adjusted by the format {name}: {reason.rstrip('.')}"
 
 

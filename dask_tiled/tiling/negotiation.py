@@ -505,7 +505,7 @@ def tile_shape(q: Question, sizes: Sequence[int], cache_bytes: int | None) -> tu
     blocks = (least, *(base.size for base in q.sig_bases))
     by = next(kind for kind in ("frame", "tile", "pixel") if kind in q.kinds)
     request = TileRequest(q.desc, (frames, *sig), blocks, by, deep, budget)
-    tile, why = adjusted(format.adjust_tile, tile, request)
+    tile, why = adjusted(format, tile, request)
     return _said(q, tile, why, "adjusted tile") if why else tile
 
 

@@ -11,6 +11,7 @@ from functools import partial
 import dask
 import numpy as np
 import pytest
+from range_server import serving
 
 import dask_tiled
 from dask_tiled import CorruptFileError, DatasetError, Format, UnknownFormatError, frame_facts
@@ -30,6 +31,13 @@ class OwnError(Exception):
     __repr__ = __str__
 
 
+class UnsupportedError(DatasetError):
+    """A plug-in's kind of error, with parameters of its own."""
+
+    def __init__(self):
+        super().__init__("unsupported camera")
+
+
 ERRORS = {
     "value": ValueError("bad"),
     "key": KeyError("gone"),
@@ -42,6 +50,7 @@ ERRORS = {
     "own": OwnError(),
     "no path": DatasetError("unsupported"),
     "feature": NotImplementedError("version 7"),
+    "own kind": UnsupportedError(),
 }
 RAISED = {"error": None}
 
@@ -114,8 +123,23 @@ def computed(path, **options):
         opened(path, **options).compute()
 
 
+def describe_short(paths):
+    """Fail for files that have grown."""
+    desc = describe(paths)
+    return desc if desc.layout.n_frames == FRAMES else fail()
+
+
+def grown(path):
+    arr = opened(path, follow=True)
+    with path.open("ab") as file:
+        file.write(bytes(64))
+    arr.refresh()
+
+
 HOOKS = {
     "describe": (opened, {"describe": fail}),
+    "listing": (partial(dask_tiled.open_datasets, format="plugin"), {"describe": fail}),
+    "growth": (grown, {"describe": describe_short}),
     "corrections": (lambda path: opened(path, corrections="dataset"), {"corrections": fail}),
     "headers": (lambda path: frame_facts(opened(path)), {"headers": fail}),
     "decode headers": (lambda path: frame_facts(opened(path)).compute(), {"headers": headers}),
@@ -139,8 +163,27 @@ def test_errors_of_plugins_are_typed(path, monkeypatch, hook, error):
     assert caught.value.path == str(path)
     assert caught.value.__cause__ is ERRORS[error]
     assert type(pickle.loads(pickle.dumps(caught.value))) is type(caught.value)
-    if error not in {"no path", "feature"} and hook != "adjust_tile":
+    if error not in {"no path", "feature", "own kind"} and hook != "adjust_tile":
         assert isinstance(caught.value, CorruptFileError)
+
+
+@pytest.mark.parametrize("hook", [name for name in HOOKS if name != "growth"])
+def test_errors_about_urls_are_typed(path, monkeypatch, hook):
+    call, hooks = HOOKS[hook]
+    register(monkeypatch, **hooks)
+    monkeypatch.setitem(RAISED, "error", ERRORS["key"])
+    with (
+        serving(path.parent) as server,
+        pytest.raises((CorruptFileError, dask_tiled.TilingError)) as caught,
+    ):
+        call(server.url(path))
+    assert caught.value.path == server.url(path)
+    assert caught.value.__cause__ is ERRORS["key"]
+
+
+def test_parameters_that_cannot_be_listed_are_refused():
+    with pytest.raises(DatasetError, match="the parameters of describe cannot be listed"):
+        replace(PLUGIN, describe=None)
 
 
 @pytest.mark.parametrize("error", ERRORS)
@@ -207,15 +250,21 @@ def test_recursion_in_a_format_is_typed(path, monkeypatch):
     assert sys.getrecursionlimit() == before
 
 
+@pytest.mark.parametrize("remote", [False, True])
 @pytest.mark.parametrize("place", [(-1, 4), (0, -4), (-(1 << 70), 1)])
-def test_negative_offsets_are_values_of_the_file(path, place):
+def test_negative_offsets_are_values_of_the_file(path, place, remote):
     """Offsets and lengths come from headers, which may be damaged."""
     offset, nbytes = place
-    with pytest.raises(CorruptFileError, match="a negative offset or length") as caught:
-        tools.read_head(path, nbytes, offset)
-    assert caught.value.path == str(path)
-    with pytest.raises(DatasetError):
-        tools.read_fields(path, {"n": (0, "u4")}, at=-abs(offset) - 1)
+    with serving(path.parent) as server:
+        place = server.url(path) if remote else str(path)
+        for read in (partial(tools.read_head, place), tools.File.at(place).read):
+            with pytest.raises(CorruptFileError, match="a negative offset or length") as caught:
+                read(nbytes, offset)
+            assert caught.value.path == place
+        with pytest.raises(CorruptFileError):
+            tools.read_fields(place, {"n": (0, "u4")}, at=-abs(offset) - 1)
+        with tools.File.at(place).open() as stream:
+            assert stream.read() == path.read_bytes()
 
 
 def test_table_that_begins_before_the_file(path):
