@@ -18,8 +18,9 @@ from dask_tiled.system.processes import connection_of, without
 with without("sparse", "xarray"):
     from dask import config
 
-    from dask_tiled.batch.children import STOP
+    from dask_tiled.batch.children import ALIVE, STOP
     from dask_tiled.batch.one import STOPPED, ConversionRow, ConversionTask, convert_one
+    from dask_tiled.blocks.bars import on_block
 
 
 def serve(number: int) -> None:
@@ -28,6 +29,8 @@ def serve(number: int) -> None:
     interrupts = _Interrupts()
     listener = threading.Thread(target=_listen, args=(connection, tasks, interrupts), daemon=True)
     listener.start()
+    connection.send(ALIVE)
+    on_block.set(lambda: connection.send(ALIVE))
     while True:
         task, threads = tasks.get()
         config.set(num_workers=threads)  # this process has no other work

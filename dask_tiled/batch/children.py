@@ -7,7 +7,9 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
+from dask_tiled.apart.growing import GrowingPool
 from dask_tiled.batch.one import LOST, STOPPED, WAITING, ConversionRow, ConversionTask
+from dask_tiled.batch.progress import format_seconds
 from dask_tiled.errors import DatasetError
 from dask_tiled.system.processes import end, start
 from dask_tiled.tiling.machine import processors
@@ -15,6 +17,12 @@ from dask_tiled.tiling.machine import processors
 STOP = "stop"
 CHILD = "dask_tiled.batch.child"
 """The module that runs in a child process."""
+START_SECONDS = 4.0
+"""Time to start a child process, most of it for imports; on an idle machine it is half of that."""
+READY_SECONDS = 120.0
+"""Time to start a child process on a slow disk."""
+ALIVE = "alive"
+"""Message of a child process that is ready, or whose conversion has advanced."""
 
 
 class Converter:
@@ -30,6 +38,7 @@ class Converter:
             found = str(error)
             raise DatasetError("cannot start a process to convert", found=found) from error
         self.is_alive = True
+        self._until_ready = READY_SECONDS
 
     def begin(self, task: ConversionTask, threads: int) -> None:
         """Begin a conversion in a number of threads."""
@@ -42,15 +51,30 @@ class Converter:
             self._connection.send(STOP)
 
     def row(self, task: ConversionTask) -> ConversionRow:
-        """Wait for the outcome of the conversion that has begun."""
+        """Wait for the outcome of the conversion that has begun; end one that hangs."""
+        row: ConversionRow | str = ALIVE
         try:
-            row: ConversionRow = self._connection.recv()
+            while row == ALIVE:
+                limit = None if task.stall is None else task.stall + self._until_ready
+                if not self._connection.poll(limit):
+                    return self._stalled(task)
+                row, self._until_ready = self._connection.recv(), 0.0
         except (EOFError, OSError):
             self.is_alive = False
             code = self._process.wait()
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             return ConversionRow.of(task.planned, LOST, f"the process ended with {how}")
+        assert isinstance(row, ConversionRow)  # noqa: S101 - for the type checker
         return row
+
+    def _stalled(self, task: ConversionTask) -> ConversionRow:
+        self.kill()
+        self.is_alive = False
+        problem = (
+            f"nothing was read or written for {format_seconds(task.stall or 0)}, and the process "
+            "was ended. If the files are only slow, pass a longer stall="
+        )
+        return ConversionRow.of(task.planned, LOST, problem)
 
     def kill(self) -> None:
         """End the process, also during a conversion."""
@@ -63,7 +87,7 @@ class Converter:
 
 
 class ConverterPool:
-    """Child processes, as many as conversions at a time; threads may share it.
+    """Child processes, at most as many as conversions at a time; threads may share it.
 
     Parameters
     ----------
@@ -78,26 +102,26 @@ class ConverterPool:
 
     def __init__(self, *, warm: bool = False) -> None:
         self.threads, self._lock = 1, threading.Lock()
-        self._idle: list[Converter] = []
+        self._pool: GrowingPool[Converter] = GrowingPool(Converter, START_SECONDS)
         if warm:
             with suppress(DatasetError):  # the first conversion tells
-                self._idle.append(Converter())
+                self._pool.add()
         self._busy: dict[Converter, str] = {}
         self._stopped = set[str]()
 
     def convert(self, task: ConversionTask) -> ConversionRow:
         """Convert a picture, and wait for the outcome."""
-        with self._lock:
-            converter = self._idle.pop() if self._idle else None
+        row = ConversionRow.of(task.planned, WAITING)
         try:
-            converter = converter or Converter()
+            converter = self._pool.take(lambda: task.run in self._stopped)
         except DatasetError as error:
             return ConversionRow.of(task.planned, LOST, str(error))
+        if converter is None:
+            return row
         with self._lock:
             if task.run not in self._stopped:
                 self._busy[converter] = task.run
                 converter.begin(task, self.threads)
-        row = ConversionRow.of(task.planned, WAITING)
         try:
             if converter in self._busy:
                 row = converter.row(task)
@@ -105,10 +129,11 @@ class ConverterPool:
             with self._lock:
                 self._busy.pop(converter, None)
                 is_stopped = task.run in self._stopped
-                if converter.is_alive and not is_stopped:
-                    self._idle.append(converter)
-                else:
-                    converter.close()
+            if converter.is_alive and not is_stopped:
+                self._pool.give(converter)
+            else:
+                self._pool.forget(converter)
+                converter.close()
         killed = is_stopped and not converter.is_alive
         return ConversionRow.of(task.planned, STOPPED) if killed else row
 
@@ -119,14 +144,12 @@ class ConverterPool:
             for converter, one in self._busy.items():
                 if one == run:
                     converter.stop()
+        self._pool.wake()
         self.close()
 
     def close(self) -> None:
         """End idle processes."""
-        with self._lock:
-            for converter in self._idle:
-                converter.close()
-            self._idle.clear()
+        self._pool.close(Converter.close)
 
     def end(self) -> None:
         """End the processes of conversions that `stop` has not ended."""

@@ -51,6 +51,8 @@ class ConversionTask(NamedTuple):
     """Name of the run of the batch."""
     formats: bytes = b""
     """Formats that were registered in the process of the batch, pickled."""
+    stall: float | None = None
+    """Seconds without progress after which the process is ended; None for no limit."""
     scheduler: SchedulerPlace | None = None
     """The cluster whose workers share the chunks; None for threads of the converting process."""
 

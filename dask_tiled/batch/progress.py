@@ -50,6 +50,8 @@ class BatchProgress(NamedTuple):
 
 def format_seconds(seconds: float) -> str:
     """Return a duration as text, such as "3 h 5 min" or "12 s"."""
+    if seconds < 1:
+        return f"{seconds:.2g} s"
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

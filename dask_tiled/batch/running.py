@@ -40,8 +40,10 @@ GRACE = 20.0
 """Seconds for conversions to stop after an interruption."""
 TICK = 1.0
 """Seconds between two reports of progress."""
-WORTH_BYTES, WORTH_FILES = 128 << 20, 64
-"""Bytes of pixels, and number of small files, that are converted while a process starts."""
+WORTH_BYTES, WORTH_FILES = 128 << 20, 256
+"""Bytes of pixels, and number of small files, that are worth the start of a process."""
+STALL_SECONDS = 3600.0
+"""Default of ``stall``: tapes and servers that start again may take many minutes."""
 NOT_IN_BATCHES = "follow", "rest", "with_results", "dimension_names", "maps_disk"
 """Options that apply to one array."""
 
@@ -60,6 +62,7 @@ def convert_all(
     jobs: int | None = None,
     part: tuple[int, int] | None = None,
     deadline: float | None = None,
+    stall: float | None = STALL_SECONDS,
     update: bool = False,
     overwrite: bool = False,
     verify: bool = False,
@@ -98,16 +101,21 @@ def convert_all(
     together : bool
         Write all pictures of a dataset to one zarr group.
     jobs : int, optional
-        Number of conversions at a time, each in its own process; by default one a processor, or
-        fewer for little work. They share the threads: each conversion has the number of processors
-        divided by ``jobs``. On a cluster, by default as many as keep the threads of all workers
-        busy.
+        Maximum number of conversions at a time, each in its own process; by default one a
+        processor, or fewer for little work. Another process is started when conversions have waited
+        for longer than its start takes, some seconds. They share the threads: each conversion has
+        the number of processors divided by ``jobs``. On a cluster, by default as many as keep the
+        threads of all workers busy.
     part : (int, int), optional
         Convert a part of the pictures, such as (3, 16): the third of 16. A hash of the path of
         each result below ``target`` selects its part, on all machines, also while files are added.
         Of many files, the parts have about equal numbers and bytes; of few, they may not.
     deadline : float, optional
         Seconds after which conversions are stopped. To zarr, the same call resumes them.
+    stall : float, optional
+        Seconds after which a conversion has failed if no chunk of it was read or written meanwhile,
+        as when a file or a server hangs: its process is ended, and the others go on. Slow
+        conversions are not affected. None waits without end.
     update : bool
         Replace results whose sources or options have changed, unless the results were changed, too.
     overwrite : bool
@@ -171,9 +179,8 @@ def convert_all(
         raise DatasetError(f"{wrong}= applies to one array", found="many files")
     check_options(f"all{suffix}", options)
     opened = {**(opening or {})}
-    given = BatchOptions(
-        suffix, name, pattern, recursive, together, jobs, part, deadline, watch, report, opened
-    )
+    selected = suffix, name, pattern, recursive, together, jobs, part
+    given = BatchOptions(*selected, deadline, stall, watch, report, opened)
     how = opened, options, together, update, overwrite, verify
     return run_batch(sources, target, given, lambda one: ConversionTask(one, *how), told)
 
@@ -189,6 +196,7 @@ class BatchOptions(NamedTuple):
     jobs: int | None
     part: tuple[int, int] | None
     deadline: float | None
+    stall: float | None
     watch: float | None
     report: str | os.PathLike[str] | None
     opening: Mapping[str, Any]
@@ -227,12 +235,15 @@ def run_batch(
         raise DatasetError("batches have a local folder", path=folder)
     check_folder(folder)
     jobs = None if given.jobs is None else check_whole("jobs", given.jobs, least=1)
-    deadline, run = given.deadline, uuid.uuid4().hex
-    end = None if deadline is None else begun + check_seconds("deadline", deadline)
-    quiet = None if given.watch is None else check_seconds("watch", given.watch)
+    deadline, stall = _seconds("deadline", given.deadline), _seconds("stall", given.stall)
+    quiet, run = _seconds("watch", given.watch), uuid.uuid4().hex
+    end = None if deadline is None else begun + deadline
     plan, formats = partial(given.plan, listed, folder), pickled_formats()
     write_report = report_writer(given.report, given.part)
-    batch = BatchRun(end, lambda planned: task_of(planned)._replace(run=run, formats=formats))
+    batch = BatchRun(
+        end,
+        lambda planned: task_of(planned)._replace(run=run, formats=formats, stall=stall),
+    )
     with ExitStack() as stack:
         client = cluster_elsewhere()
         pool = stack.enter_context(closing(ConverterPool(warm=client is None)))
@@ -265,6 +276,10 @@ def run_batch(
             except DatasetError as error:  # the outcomes are worth more than the report
                 warn(f"the report is not complete: {error}")
     return batch.rows
+
+
+def _seconds(name: str, value: float | None) -> float | None:
+    return None if value is None else check_seconds(name, value)
 
 
 def worthwhile_jobs(planned: Sequence[PlannedConversion]) -> int:

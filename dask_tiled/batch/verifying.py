@@ -8,7 +8,7 @@ from typing import Any
 
 from dask_tiled.batch.one import ConversionRow, ConversionTask
 from dask_tiled.batch.planning import PlannedConversion, Source
-from dask_tiled.batch.running import BatchOptions, Told, run_batch
+from dask_tiled.batch.running import STALL_SECONDS, BatchOptions, Told, run_batch
 
 
 def verify_all(
@@ -23,6 +23,7 @@ def verify_all(
     jobs: int | None = None,
     part: tuple[int, int] | None = None,
     deadline: float | None = None,
+    stall: float | None = STALL_SECONDS,
     report: str | os.PathLike[str] | None = None,
     opening: Mapping[str, Any] | None = None,
     told: Told | None = None,
@@ -36,7 +37,7 @@ def verify_all(
     ----------
     sources, target, suffix, name, pattern, recursive, together : optional
         As they were passed to :func:`convert_all`.
-    jobs, part, deadline, report, opening, told : optional
+    jobs, part, deadline, stall, report, opening, told : optional
         As for :func:`convert_all`.
 
     Returns
@@ -64,9 +65,8 @@ def verify_all(
     ['equal']
     """
     opened = {**(opening or {})}
-    given = BatchOptions(
-        suffix, name, pattern, recursive, together, jobs, part, deadline, None, report, opened
-    )
+    selected = suffix, name, pattern, recursive, together, jobs, part
+    given = BatchOptions(*selected, deadline, stall, None, report, opened)
 
     def task_of(planned: PlannedConversion) -> ConversionTask:
         return ConversionTask(planned, opened, {}, together, only_compares=True)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 import time
 import warnings
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, TextIO
 
 from dask_tiled.notebooks import CellText, notebook_shell
 
 LOG_SECONDS = 10.0
 """Least time between two lines of a log."""
+on_block: ContextVar[Callable[[], object]] = ContextVar("on_block", default=bool)
+"""Called whenever some more chunks are done, also if no bar is shown."""
 
 
 def progress_bar(*, show: bool | None, **options: Any) -> Any:

@@ -12,6 +12,7 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.blocks.ahead import AHEAD_BYTES, read_ahead
+from dask_tiled.blocks.bars import on_block
 from dask_tiled.errors import TilingError, check_whole
 from dask_tiled.model.indexing import Array
 from dask_tiled.opened.inputs import as_array, is_array
@@ -134,3 +135,4 @@ def _wanted(arrays: Iterable[Any]) -> Iterator[_Wanted]:
         edges = (pairwise(accumulate(axis, initial=0)) for axis in arr.chunks)
         for where in product(*([slice(a, b) for a, b in axis] for axis in edges)):
             yield _Wanted(number, where, arr)
+            on_block.get()()

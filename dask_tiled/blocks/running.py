@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 
 from dask_tiled.blocks.alignment import merged_blocks
-from dask_tiled.blocks.bars import progress_bar
+from dask_tiled.blocks.bars import on_block, progress_bar
 from dask_tiled.blocks.completing import complete
 from dask_tiled.model.indexing import Array, Box
 from dask_tiled.opened.tiled_array import TiledArray, read_once
@@ -196,6 +196,7 @@ class _Bar:
     def update(self, key: Key) -> None:
         """Count a finished task."""
         self.bar.update(self.sizes[key])
+        on_block.get()()
 
     def close(self) -> None:
         """Stop the clock and the bar."""

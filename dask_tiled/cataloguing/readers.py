@@ -8,14 +8,19 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from dask_tiled.apart.calls import DeadlineError, EndedError, Run, apart
+from dask_tiled.apart.growing import GrowingPool
 
 T = TypeVar("T")
 MEMORY = 1 << 30
 """Bytes that the headers of a file may take."""
+START_SECONDS = 1.0
+"""Time to start a process, and to import the formats."""
+
+Reader = tuple[ExitStack, Run]
 
 
 class HeaderReaders:
-    """Child processes, each of which runs one job at a time; more are started when needed.
+    """Child processes, each of which runs one job at a time; for few files there is one.
 
     Parameters
     ----------
@@ -27,7 +32,7 @@ class HeaderReaders:
 
     def __init__(self, seconds: float, prepare: Callable[[], object]) -> None:
         self._seconds, self._prepare = seconds, prepare
-        self._free: list[tuple[ExitStack, Run]] = []
+        self._pool: GrowingPool[Reader] = GrowingPool(self._started, START_SECONDS)
 
     def __enter__(self) -> Self:
         """Return the readers."""
@@ -40,8 +45,7 @@ class HeaderReaders:
         traceback: TracebackType | None,
     ) -> None:
         """Release the processes."""
-        while self._free:
-            self._free.pop()[0].close()
+        self._pool.close(lambda reader: reader[0].close())
 
     def read(
         self, function: Callable[..., T], *args: Any, alone: Callable[..., T] | None = None
@@ -63,15 +67,18 @@ class HeaderReaders:
             return self._run(alone, *args)
 
     def _run(self, function: Callable[..., T], *args: Any) -> T:
-        stack, run = self._free.pop() if self._free else self._started()
+        reader = self._pool.take()
+        assert reader is not None  # noqa: S101 - for the type checker: nothing is cancelled
+        stack, run = reader
         try:
             found: T = run(self._seconds, MEMORY, function, *args)
         except BaseException:
+            self._pool.forget(reader)
             stack.close()  # which ends the process if it is still busy
             raise
-        self._free.append((stack, run))
+        self._pool.give(reader)
         return found
 
-    def _started(self) -> tuple[ExitStack, Run]:
+    def _started(self) -> Reader:
         stack = ExitStack()
         return stack, stack.enter_context(apart(prepare=self._prepare))

@@ -152,6 +152,13 @@ BATCH = (
     click.Option(
         ["--deadline"], type=DURATION, help="Stop after a time such as 3h55m, to be resumed."
     ),
+    click.Option(
+        ["--stall"],
+        type=DURATION,
+        default=3600.0,
+        show_default="1h",
+        help="Time after which a file that does not advance has failed.",
+    ),
     click.Option(["--update"], is_flag=True, help="Convert changed sources again."),
     click.Option(
         ["--report"],

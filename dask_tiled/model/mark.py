@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,7 @@ def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dic
 
     Only file names are recorded: folders are private.
     """
-    from importlib.metadata import version
-
-    mark: dict[str, Any] = {"version": version("dask-tiled")}
+    mark: dict[str, Any] = {"version": _version()}
     if any(axes):
         mark["axes"] = [axis and axis.as_json() for axis in axes]
     if of:
@@ -56,6 +55,13 @@ def attributes_of(axes: Sequence[Axis | None], of: Sequence[Description]) -> dic
     if doubts:
         mark["doubts"] = without(folders, doubts)
     return {MARK: json_value(mark)}
+
+
+@cache
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("dask-tiled")
 
 
 def name_of(path: str) -> str:

@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -29,6 +29,7 @@ from own_format import BYTES, own_format
 
 import dask_tiled
 from dask_tiled import DatasetError
+from dask_tiled.apart.growing import GrowingPool
 from dask_tiled.batch import children, one, running
 from dask_tiled.batch.planning import PlannedConversion, part_of
 from dask_tiled.batch.progress import BatchProgress
@@ -876,7 +877,7 @@ def test_results_are_compared_with_their_sources(suffix):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "jobs"), [([], 1), ([1000] * 60, 1), ([1000] * 200, 4), ([1 << 30] * 3, 3)]
+    ("sizes", "jobs"), [([], 1), ([1000] * 60, 1), ([1000] * 1000, 4), ([1 << 30] * 3, 3)]
 )
 def test_little_work_starts_few_processes(monkeypatch, sizes, jobs):
     monkeypatch.setattr(running, "processors", lambda: 8)
@@ -968,6 +969,70 @@ def test_a_process_that_ends_is_one_failure(tmp_path, monkeypatch):
     rows = dask_tiled.convert_all(tmp_path, tmp_path / "out", jobs=1)
     assert [row.state for row in rows] == ["done", "failed", "done"]
     assert rows[1].problem == "the process ended with signal 9"
+
+
+@pytest.mark.slow
+def test_a_conversion_that_hangs_is_one_failure(tmp_path, monkeypatch):
+    """The others are converted by another process; messages of progress prolong the limit."""
+    for k in range(3):
+        np.save(tmp_path / f"{k}.npy", FRAMES)
+    begin, wait_for_row, advanced = children.Converter.begin, children.Converter.row, []
+
+    def hung(self, task, threads):
+        if not task.planned.source.endswith("1.npy"):
+            begin(self, task, threads)
+
+    def soon(self, task):
+        if task.planned.source.endswith("1.npy"):
+            return wait_for_row(self, task._replace(stall=0.2))
+        receive = self._connection.recv
+        self._connection = SimpleNamespace(
+            recv=lambda: advanced.append(receive()) or advanced[-1],
+            poll=self._connection.poll, send=self._connection.send, close=self._connection.close,
+        )  # fmt: skip
+        return wait_for_row(self, task)
+
+    monkeypatch.setattr(children.Converter, "begin", hung)
+    monkeypatch.setattr(children.Converter, "row", soon)
+    rows = dask_tiled.convert_all(tmp_path, tmp_path / "out", jobs=1)
+    assert [row.state for row in rows] == ["done", "failed", "done"]
+    assert rows[1].problem.startswith("nothing was read or written for 0.2 s")
+    assert rows[1].problem.endswith("pass a longer stall=")
+    assert advanced.count(children.ALIVE) >= 4  # two processes, and a chunk of each
+
+
+def test_processes_start_when_waiting_costs_more():
+    """One is enough if it is free soon; a new one starts at once if waiting costs too much."""
+    started = count()
+    for seconds, expected in ((3600.0, 1), (0.0, 8)):
+        pool, running_jobs = GrowingPool(lambda: [next(started)], seconds), threading.Barrier(8)
+
+        def job(pool=pool, barrier=running_jobs, together=not seconds):
+            process = pool.take()
+            if together:
+                barrier.wait(60)
+            pool.give(process)
+            return process[0]
+
+        with ThreadPoolExecutor(8) as threads:
+            assert (
+                len({one.result() for one in [threads.submit(job) for _ in range(8)]}) == expected
+            )
+        ended = []
+        pool.close(ended.append)
+        assert len(ended) == expected
+
+
+def test_a_cancelled_job_waits_for_no_process():
+    pool, cancelled = GrowingPool(list, 3600.0), threading.Event()
+    process = pool.take()
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(pool.take, cancelled.is_set)
+        cancelled.set()
+        pool.wake()
+        assert waiting.result() is None
+    pool.forget(process)
+    assert pool.take() == []  # another one, as no process is left
 
 
 @pytest.mark.slow
