@@ -35,7 +35,7 @@ help:
 	@echo "make demo    write the sample scan, open it, make images, export to zarr, check (DEMO_ARGS=...)"
 	@echo "make picture draw the picture of README.md by its own lines"
 	@echo "make test    the whole test suite, on all cores (PYTEST_ARGS='-k mib -x'; TORCH=torch for tests with PyTorch)"
-	@echo "make test-fast  one case of each test that is not slow; mostly compiles the first time"
+	@echo "make test-fast  one case of each quick test, in a minute; the first time it mostly compiles"
 	@echo "make test-elsewhere  the whole suite as another user, in another folder and language, on one core"
 	@echo "make test-oldest  the suite with the lowest versions that pyproject.toml allows (PYTHON=, PYTEST_ARGS=)"
 	@echo "make test-newest  the suite with the newest, and pre-releases of dask, numpy, numba, xarray and zarr"

@@ -45,7 +45,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 
 def pytest_addoption(parser):
-    parser.addoption("--fast", action="store_true", help="one case of each test that is not slow")
+    parser.addoption("--fast", action="store_true", help="one case of each test that is quick")
     parser.addoption("--shuffle", action="store_true", help="files and their tests in random order")
     parser.addoption("--seed", type=int, help="seed of --fast and --shuffle; default: the commit")
 
@@ -90,7 +90,7 @@ def pytest_collection_modifyitems(config, items):
     if config.option.fast:
         cases = defaultdict(list)
         for item in items:
-            if not item.get_closest_marker("slow"):
+            if not any(map(item.get_closest_marker, ("slow", "thorough"))):
                 cases[item.nodeid.partition("[")[0]].append(item)
         items[:] = [chance(name).choice(some) for name, some in cases.items()]
     if config.option.shuffle:

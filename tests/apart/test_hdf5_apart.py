@@ -20,6 +20,8 @@ from dask_tiled.apart.calls import EndedError, apart
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 
+pytestmark = pytest.mark.thorough
+
 DATA = np.arange(600, dtype="u2").reshape(10, 6, 10)
 GENEROUS = (60, 1 << 30)
 

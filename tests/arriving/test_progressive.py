@@ -12,6 +12,8 @@ from formats_table import TABLE
 import dask_tiled
 from dask_tiled.testing import write_raw
 
+pytestmark = pytest.mark.thorough
+
 
 def results_of(arr):
     """Results of one row, of the scan, of both, and of parts of frames."""

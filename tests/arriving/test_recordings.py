@@ -38,6 +38,7 @@ def results_of(arr):
     return {"image": arr.sum((2, 3)), "mean": arr.mean((0, 1)), "pixel": arr[..., 3, 4] * 2}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("protocol", ["merlin", "dectris"])
 def test_results_of_a_stream_are_those_of_its_file(played, series, tmp_path, protocol):
     is_merlin, goes_on = protocol == "merlin", threading.Event()
@@ -68,6 +69,7 @@ def test_results_of_a_stream_are_those_of_its_file(played, series, tmp_path, pro
     assert (state.exact, state.missing) == (True, 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kept", ["array", "copy"])
 def test_a_recording_that_is_stopped_ends_the_computation(played, kept):
     with (

@@ -92,6 +92,7 @@ def save(name, pixels=FRAMES):
     return name
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("here")
 def test_each_picture_has_its_target():
     Path("night/sub").mkdir(parents=True)
@@ -110,6 +111,7 @@ def test_each_picture_has_its_target():
     assert {*dask_tiled.open_datasets("one/two.zarr")} == {"survey", "map"}
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("suffix", [".zarr", ".npy", ".zarr.zip"])
 def test_repeating_does_nothing(suffix):
@@ -146,6 +148,7 @@ def test_sources_of_the_same_name_are_told_apart():
     assert (zarr.open_array("out/scan.zarr/data", mode="r")[:] == FRAMES + 1).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("here")
 def test_updates_keep_results_that_somebody_changed():
     """Of sources that have changed, and of others."""
@@ -257,6 +260,7 @@ def test_changed_sources_are_reported_and_updated():
     assert (row.state, row.problem) == ("changed", "it was made with other options: chunks")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("here")
 def test_targets_that_were_changed_or_are_not_ours():
     for name in "abc":
@@ -287,6 +291,7 @@ def test_equal_targets_are_refused_before_anything_is_written():
         dask_tiled.convert_all("in/x", "in/x", suffix=".npy")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("here")
 def test_results_beside_their_sources_are_no_sources():
     save("in/scan.npy")
@@ -322,6 +327,7 @@ def test_nothing_to_convert_is_refused():
     assert dask_tiled.convert_all([], "out") == []
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("here")
 def test_names_keep_sources_apart():
     """The error about equal targets names fields that differ."""
@@ -587,6 +593,7 @@ def test_groups_that_lack_an_array_are_not_done(monkeypatch):
     assert states("in", "out") == {"a.zarr": "done"}
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("here")
 def test_killed_after_the_move_of_a_group_that_lacks_an_array(monkeypatch):
     """The next run adds the array, although the error could not be noted."""
@@ -655,6 +662,7 @@ def test_parts_are_a_partition(numbers, later, parts):
     assert [part - {later} for part in after] == [part - {later} for part in before]
 
 
+@pytest.mark.thorough
 def test_parts_of_many_files_are_about_equal():
     planned = [PlannedConversion(f"{k}", f"/out/scan_{k:05}.zarr") for k in range(4096)]
     counts = [len(part_of(planned, "/out", k + 1, 16)) for k in range(16)]
@@ -663,6 +671,7 @@ def test_parts_of_many_files_are_about_equal():
     assert [part_of([lost], "/out", k + 1, 2) for k in range(2)] == [[lost], [lost]]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("here")
 def test_parts_have_reports_of_their_own():
     for name in "abcdefgh":
@@ -746,6 +755,7 @@ def command(*words, code=0):
     return done
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("here")
 def test_exit_codes_of_the_command():
     """0: all done, also if repeated; 2: usage; 3: doubts; 4: some failed; 75: stopped."""
@@ -777,6 +787,7 @@ def test_exit_codes_of_the_command():
     assert late.stderr.endswith("2 of 2 are left. Run the same command to resume.\n")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("here")
 def test_a_line_a_minute_in_a_log(monkeypatch):
     from dask_tiled.command_line import batch
@@ -798,6 +809,7 @@ def wait_for(condition, process):
         time.sleep(0.01)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("here")
 def test_catalogues_are_sources():
     """As a value, as some of its rows, and as CSV, of which only the listed pictures are made."""
@@ -825,6 +837,7 @@ def test_catalogues_are_sources():
         states("damaged.csv", "out")
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("target", ["a.zarr", "a.npy", "a.ome.tif"])
 def test_a_repeated_conversion_of_one_file_is_done_already(target):

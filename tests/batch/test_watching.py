@@ -61,6 +61,7 @@ def test_a_dataset_is_new_when_it_is_quiet(watch):
     assert watch.at(72) == ["a.npy"]
 
 
+@pytest.mark.thorough
 def test_a_dataset_is_new_when_no_frames_are_lacking(watch):
     """A file that is still being copied, however long it rests."""
     data = Path(write_mib("s.mib", SCAN)).read_bytes()

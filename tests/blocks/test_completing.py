@@ -78,6 +78,7 @@ def tasks(names, fail):
     return blocks, [(blocks.name, k) for k in range(COUNT)]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("with_sum", [False, True])
 @pytest.mark.parametrize("fail", [full, unwritable, absent, exhausted])
 @pytest.mark.parametrize("bad", [{0}, {0, 1}], ids=["one", "two"])
@@ -191,6 +192,7 @@ def test_paused_workers_are_named(cluster, monkeypatch):
     assert len(done) == COUNT
 
 
+@pytest.mark.thorough
 def test_clusters_without_workers_are_told(monkeypatch):
     """Also if the workers are lost while a result is fetched, which the next one computes again."""
     monkeypatch.setattr(completing, "LOOK_SECONDS", 0)
@@ -221,6 +223,7 @@ def test_clusters_without_workers_are_told(monkeypatch):
     assert {key: int(*value) for key, value in taken.items()} == {key: key[1] for key in keys}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("scheduler", ["threads", "synchronous", "processes"])
 def test_without_a_cluster(scheduler, processes):
     blocks = da.arange(COUNT, chunks=1) + 1

@@ -55,6 +55,7 @@ def settles(loads, count):
     return len(loads.started) == count
 
 
+@pytest.mark.thorough
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_all_chunks_in_order(data):

@@ -152,6 +152,7 @@ def test_parameters_without_a_counterpart(raw):
         from_libertem("mib", mib, sig_shape=(16, 21))
 
 
+@pytest.mark.thorough
 def test_all_parameters_of_libertem_are_listed():
     pytest.importorskip("libertem")
     from libertem.io.dataset import filetypes, get_dataset_cls

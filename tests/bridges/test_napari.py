@@ -81,6 +81,7 @@ def test_manifest_is_valid_and_lists_all_suffixes(plugin):
     assert entry == "dask_tiled:napari.yaml"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_every_format(name, sample_of):
     """Files that open without options become lazy layers with the same pixels."""
@@ -196,6 +197,7 @@ def test_channels_are_layers(tmp_path):
         assert (layer.blending, layer.scale[-1]) == ("additive", 0.5)
 
 
+@pytest.mark.thorough
 def test_channels_have_the_names_colours_and_windows_of_the_file(tmp_path):
     """Windows of OME-Zarr; other contrast comes from the pixels of each channel."""
     pixels = np.zeros((3, 12, 16), "u2")
@@ -259,6 +261,7 @@ def test_images_far_apart_are_shown_at_one_place(tmp_path, apart, place):
     assert second["metadata"].get("offsets", {}) == moved
 
 
+@pytest.mark.thorough
 def test_levels_that_disagree_are_left_out(tmp_path):
     """Of another dtype, another number of axes, larger, or absent: a warning says which."""
     axes = [Axis("y", "nm"), Axis("x", "nm")]
@@ -299,6 +302,7 @@ def test_other_doubts_are_told(tmp_path):
         read_layers(str(path))
 
 
+@pytest.mark.thorough
 def test_label_images_are_layers_of_labels(tmp_path, plugin):
     """Saving keeps them so; levels have no new labels."""
     pixels, path = counting_frames((64, 48), "u4"), tmp_path / "a.zarr"
@@ -405,6 +409,7 @@ def test_samples_stored_as_blue_green_red(tmp_path):
     np.testing.assert_array_equal(np.squeeze(found), colours[..., ::-1])
 
 
+@pytest.mark.thorough
 def test_pyramids_of_zarr_and_tiff(tmp_path):
     pixels = counting_frames((3, 300, 400), "u2")
     arr = da.from_array(pixels, chunks=(1, 300, 400))
@@ -439,6 +444,7 @@ def test_units_unknown_to_napari(unit, tmp_path):
     assert layer.scale[-1] == 0.5
 
 
+@pytest.mark.thorough
 def test_several_files_are_one_layer(tmp_path, plugin):
     """The files of a series open as one array; other files are stacked along a new axis."""
     members = TABLE["k2is"](tmp_path, "sample").members
@@ -514,6 +520,7 @@ def test_writing_layers_calibrated_in_napari(tmp_path):
         write_image(str(tmp_path / "taken.zarr"), pixels, {})
 
 
+@pytest.mark.thorough
 def test_layers_of_labelled_arrays_keep_their_axes(tmp_path):
     """Of an opened array and an xarray object, also calibrated anew in napari."""
     axes = (Axis("c", labels=("a", "b"), colours=("#ff0000", "#00ff00")), Axis("y", "µm", 0.5, 3))
@@ -553,6 +560,7 @@ def test_samples_are_in_the_menu(plugin):
     assert sorted(listed) == dask_tiled.samples.__all__
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "layers"),
     [
@@ -578,6 +586,7 @@ def test_real_files(data, row):
         assert Layer.create(pixels, told, kind).axis_labels == tuple(told["axis_labels"])
 
 
+@pytest.mark.thorough
 def test_results_stored_with_an_export(scan, tmp_path):
     """Stored results become further layers, hidden at first."""
     arr = open_dataset(scan)

@@ -197,6 +197,7 @@ def test_computed_signals(path):
     np.testing.assert_array_equal(image.data, FRAMES.sum(axis=(2, 3)))
 
 
+@pytest.mark.thorough
 def test_several_datasets(data):
     path = data / "more" / "hdf5" / "Test_SI_16x16_215_kx.emd"
     titles = [one["metadata"]["General"]["title"] for one in file_reader(path)]
@@ -228,6 +229,7 @@ def test_wrong_arguments(tmp_path, monkeypatch):
         to_hyperspy(path)
 
 
+@pytest.mark.thorough
 def test_results_stored_with_an_export(tmp_path):
     """The stored sum becomes the navigator; other results are further signals."""
     arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES[..., :8, :8].copy()))

@@ -94,6 +94,7 @@ class Uneven(Engine):
         return super().open_dataset(*args, chunks=self.CHUNKS, **options)
 
 
+@pytest.mark.thorough
 def test_default_chunks_are_negotiated(path):
     """chunks={} keeps negotiated and uneven chunks; xarray warns if other chunks split them."""
     with dask.config.set({"array.chunk-size": FRAMES[:2].nbytes}):
@@ -120,6 +121,7 @@ def indexers(n):
     return numbers | slices | lists | masks
 
 
+@pytest.mark.thorough
 @given(data=st.data())
 def test_any_part_without_dask(tmp_path_factory, data):
     """Basic, outer and pointwise indexing agree with NumPy, and results are writeable."""
@@ -264,6 +266,7 @@ def test_computed_arrays_keep_their_axes(calibrated):
         to_xarray(arr, io="mmap")
 
 
+@pytest.mark.thorough
 def test_datasets_are_variables(tmp_path):
     """Equal axes are one dimension; others have the name of their first variable."""
     a, b = counting_frames((4, 6, 7), "u2"), counting_frames((4, 6, 7), "f4")
@@ -366,6 +369,7 @@ def test_the_list_of_images_is_read_once(tmp_path, monkeypatch):
         np.testing.assert_array_equal(found[name], pixels)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("chunks", [None, {}])
 def test_trees_of_pyramids(tmp_path, chunks):
     """Images are nodes; their levels, whose dimensions are shorter, are nodes beside them."""
@@ -389,6 +393,7 @@ def test_trees_of_pyramids(tmp_path, chunks):
     np.testing.assert_array_equal(alone["data"]["data"], levels["a_level_1"])
 
 
+@pytest.mark.thorough
 def test_levels_and_images_of_equal_names(tmp_path):
     """An image keeps its name; a level that would have it, too, gets a number."""
     names = ["a", "A_LEVEL_2", "a_level_1", "a_level_1_2"]
@@ -467,6 +472,7 @@ def test_real_files(data, row):
     np.testing.assert_array_equal(first, arr.compute())
 
 
+@pytest.mark.thorough
 def test_element_maps_share_dimensions(data):
     """Maps of elements of Velox divide pixel by pixel, as the arrays of h5py do."""
     path = data / "more/hdf5/Test_SI_16x16_215_kx.emd"

@@ -188,6 +188,7 @@ def kept(folder):
     return found
 
 
+@pytest.mark.thorough
 def test_only_changes_are_read_again(night):
     """Of new, changed and removed files, of files that depend on others, and of nothing else."""
     series = write_mib_series(night / "more" / "s_", FRAMES, frames_per_file=2, hdr=False)
@@ -236,6 +237,7 @@ def test_problems_that_may_pass_are_not_kept(night, monkeypatch):
     assert catalogued(night / "scan.mib", keep=night / ".headers")[0].problem == ""
 
 
+@pytest.mark.thorough
 def test_other_files_keep_no_headers(night, tmp_path):
     """They are refused and unchanged; a store of another version is emptied."""
     path = tmp_path / "mine.sqlite"

@@ -381,6 +381,7 @@ def test_a_folder_of_many_files_is_read_ahead_in_part(tmp_path, monkeypatch):
     assert len(read) <= 2 * discovering.AHEAD + 1
 
 
+@pytest.mark.thorough
 def test_only_headers_are_read(tmp_path, monkeypatch):
     """Of 50 files of 4 MiB, a few kilobytes each; a series is described once."""
     from dask_tiled.cataloguing import headers, readers

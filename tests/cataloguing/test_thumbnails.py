@@ -67,6 +67,7 @@ def test_kinds_of_arrays(tmp_path):
     assert thumbnail(opened(tmp_path, values)).shape == (8, 8)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("shape", [(64, 1024, 1024), (1 << 14, 1 << 14), (16, 16, 512, 512)])
 def test_few_bytes_are_read(tmp_path, loads, shape):
     """Of files of 128 MiB and more, at most twice the budget; holes of the file take no space."""

@@ -80,6 +80,7 @@ def test_a_log_is_silent_by_default(scan, tmp_path, capsys):
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.thorough
 def test_a_resumed_run_begins_with_what_is_kept(scan, tmp_path, monkeypatch):
     """Rates and times are those of this run: what is kept counts as bytes, not as speed."""
     told = []

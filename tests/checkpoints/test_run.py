@@ -42,7 +42,7 @@ def scan(tmp_path):
     return open_dataset(tmp_path / "scan.npy", chunks=CHUNKS)
 
 
-pytestmark = pytest.mark.usefixtures("synchronous")
+pytestmark = [pytest.mark.usefixtures("synchronous"), pytest.mark.thorough]
 
 
 def largest(block):

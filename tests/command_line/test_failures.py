@@ -46,6 +46,7 @@ def error_of(*words, code=2):
     return line
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("scan")
 @pytest.mark.parametrize(
     ("words", "says"),
@@ -140,6 +141,7 @@ def test_strict_refuses_open_choices(tmp_path, monkeypatch, verb):
     assert os.listdir() == ["row.mib"]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("scan")
 def test_strict_tells_incomplete_files_alike():
     """A stopped scan ends with status 3 in every command, after its work; a whole one with 0."""

@@ -133,6 +133,7 @@ def test_several_files_form_one_scan(tmp_path):
     assert facts("info", tmp_path / "part_*.raw", *words)["nav_shape"] == [48]
 
 
+@pytest.mark.thorough
 def test_datasets_are_chosen_by_number_or_name(data):
     path = data / "more/hdf5/fei_example_dpc_titles.emd"
     by_number = [facts("info", path, "-d", k)["metadata"]["hdf5"]["title"] for k in range(3)]
@@ -141,6 +142,7 @@ def test_datasets_are_chosen_by_number_or_name(data):
     )
 
 
+@pytest.mark.thorough
 def test_preview_equals_show(scan):
     assert run("preview", scan, "-o", "preview.png", "--frames", "12") == "preview.png\n"
     dask_tiled.show(scan, "shown.png", frames=12)
@@ -166,6 +168,7 @@ def test_convert_to_zarr(scan):
     assert np.array_equal(zarr.open_array("out.zarr")[:], FRAMES)
 
 
+@pytest.mark.thorough
 def test_convert_by_suffix(scan):
     """The suffix selects the format; options reach the formats that support them."""
     for name in ("a.npy", "a.tif", "a.hspy", "a.zspy", "a.zarr.zip"):
@@ -229,6 +232,7 @@ def test_doctor_covers_every_extra():
     assert project["scripts"] == {"dask-tiled": "dask_tiled.command_line:main"}
 
 
+@pytest.mark.thorough
 def test_doctor_names_missing_packages(monkeypatch):
     assert "h5py 3" in facts("doctor", "--no-compile")["Extras"]["hdf5"]
     version = doctor._version
@@ -238,6 +242,7 @@ def test_doctor_names_missing_packages(monkeypatch):
     assert "missing" not in extras["tiff"]
 
 
+@pytest.mark.thorough
 def test_doctor_shows_machine_and_compiled_code(monkeypatch):
     monkeypatch.setattr("dask_tiled.tiling.machine.memory", lambda: (8 << 30, 1 << 30))
     found = facts("doctor", "--no-compile")
@@ -254,6 +259,7 @@ def test_doctor_measures_compilation():
     assert "of compiling" in facts("doctor")["Machine code"]["first sum"]
 
 
+@pytest.mark.thorough
 def test_maps_in_the_same_pass(tmp_path, monkeypatch):
     """convert prints the bright disk that it finds; without one, the error names --maps-disk."""
     monkeypatch.chdir(tmp_path)
@@ -293,6 +299,7 @@ def test_explore_shows_code_that_opens_the_file(tmp_path, monkeypatch):
     assert source == f"dask_tiled.open_dataset('scan.mib', {named})"
 
 
+@pytest.mark.thorough
 def test_explore_records_the_stream_of_a_detector(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path, served = write_mib("played.mib", FRAMES), []
@@ -310,6 +317,7 @@ def test_explore_records_the_stream_of_a_detector(tmp_path, monkeypatch):
         assert CliRunner().invoke(app, ["explore", *words]).exit_code == 2
 
 
+@pytest.mark.thorough
 def test_convert_all_datasets(tmp_path, monkeypatch):
     """--all converts and compares each dataset; without it, a line says which one is converted."""
     monkeypatch.chdir(tmp_path)

@@ -453,6 +453,7 @@ def test_verify_file_finds_a_flipped_bit(arr, tmp_path, suffix):
         dask_tiled.converting.convert.verify_file(path, arr)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("suffix", [".npy", ".hspy", ".zspy"])
 def test_memory_is_bounded(tmp_path, suffix):
     """Converting 96 MiB takes less than 64 MiB of memory."""

@@ -15,6 +15,7 @@ from dask_tiled.testing import write_npy
 pytestmark = [
     pytest.mark.usefixtures("synchronous"),
     pytest.mark.filterwarnings("ignore:(invalid value|overflow) encountered:RuntimeWarning"),
+    pytest.mark.thorough,
 ]
 
 FLOATS = ("f2", "f4", "f8")

@@ -34,6 +34,7 @@ def check(found, expected):
         np.testing.assert_array_equal(found.compute(), expected, strict=True)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["u2", "i8", "f4", "?", "c8"])
 def test_complex_pixels(tmp_path, dtype):
     arr, pixels = opened(tmp_path, dtype)

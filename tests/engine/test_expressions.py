@@ -95,6 +95,7 @@ def outcome(rows, values):
     return values
 
 
+@pytest.mark.thorough
 @given(tree=trees(), data=st.data())
 def test_expressions_equal_those_of_numpy(volumes, tree, data):
     numbers, rows = tree
@@ -345,6 +346,7 @@ REDUCED = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("make", REDUCED.values(), ids=REDUCED)
 def test_reductions_of_volumes(many, monkeypatch, make):
     """No chunk of the reduced expression is stored."""
@@ -408,6 +410,7 @@ def test_operators_without_meaning_raise(volumes):
 # Files
 
 
+@pytest.mark.thorough
 def test_compressed_volumes(tmp_path):
     """Files are decompressed one at a time."""
     h5py = pytest.importorskip("h5py")

@@ -40,6 +40,7 @@ def path(tmp_path_factory):
     return tmp_path_factory.mktemp("packed") / "frames.raw"
 
 
+@pytest.mark.thorough
 @given(st.data())
 def test_any_frames(path, data):
     """Frames are blocks of rows in either direction, with and without gaps."""

@@ -72,6 +72,7 @@ def opened(path, **options):
 ANY_AXES = [None, 0, -2, (0, 1), (1, 0), (-1, -2), (1, 2), (0, 2, 3), (3, -4, 1, 2), [0, 1], ()]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", NAMES)
 def test_any_axes(path, frames, name):
     """Methods, functions of NumPy and functions of dask run on tiles."""
@@ -147,6 +148,7 @@ def test_methods_have_names_and_docstrings_of_dask():
         assert method.__doc__ == getattr(da.Array, name).__doc__
 
 
+@pytest.mark.thorough
 def test_empty_chunks(path, frames):
     """Chunks without pixels change no result."""
     arr = opened(path, chunks=((0, 5), (3, 0, 4), (8, 0), (32, 0, 32)))
@@ -201,6 +203,7 @@ def test_casts_to_the_other_byte_order(path, frames, name, dtype):
     np.testing.assert_array_equal(found, expected.astype(found.dtype))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", ">f8"])
 def test_negative_zeros_are_zeros(tmp_path, dtype):
     """In the wrong byte order, a negative zero would be a tiny number."""
@@ -211,6 +214,7 @@ def test_negative_zeros_are_zeros(tmp_path, dtype):
     check(arr, frames.astype(frames.dtype.newbyteorder("=")))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("dtype", "first", "value"),
     [("f4", 0, np.nan), ("f4", 1, np.inf), ("f8", 1, np.nan), ("f8", 0, -np.inf)],
@@ -253,6 +257,7 @@ def test_many_frames_of_two_bytes(tmp_path):
         assert arr.sum(axis=0).compute()[0, 0] == 70_000 * pixel
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["f4", "f8", "u4"])
 @pytest.mark.parametrize("first", ["alike", "zero"])
 def test_small_spreads_about_large_means(tmp_path, dtype, first):
@@ -271,6 +276,7 @@ def test_small_spreads_about_large_means(tmp_path, dtype, first):
     assert (arr.var(axis=(0, 1)).compute() >= 0).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("values", [[1e200, 2e200, 3e200], [1, np.inf, 3], [1, np.nan, 1e200]])
 def test_spreads_whose_squares_overflow(tmp_path, values):
     frames = np.resize(np.roll(values, 1), (4, 5, 60))
@@ -298,6 +304,7 @@ def shifted(frames, offset, fill):
     return shown(frames.reshape(-1, *SIG), NAV, offset, fill_value=fill)[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("offset", [-4, 4, -35])
 def test_missing_frames_filled_with_nan(tmp_path, offset):
     frames = np.random.default_rng(0).normal(size=NAV + SIG).astype("f4")
@@ -308,6 +315,7 @@ def test_missing_frames_filled_with_nan(tmp_path, offset):
         check(arr, expected)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("roi", "offset"),
     [(range(34, -1, -3), 0), ([7, 7, 0, 34, 7], -10), (np.arange(35) % 3 == 1, -10)],
@@ -327,6 +335,7 @@ def test_selections(tmp_path, path, frames, roi, offset):
             check(arr, expected, ("sum", "min", "var"), axes=((0,), (1, 2), None))
 
 
+@pytest.mark.thorough
 def test_converted_pixels(path, frames):
     for dtype in ("f4", "f8", "i4", "u1", "?"):
         mib = write_mib(path.with_suffix(".mib"), frames)
@@ -337,6 +346,7 @@ def test_converted_pixels(path, frames):
         check(arr, shifted(frames.astype(dtype), -2, 1))
 
 
+@pytest.mark.thorough
 def test_corrected_pixels(path):
     rng = np.random.default_rng(0)
     corrections = Corrections(
@@ -374,6 +384,7 @@ MERLIN = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", MERLIN)
 def test_merlin(tmp_path, name):
     kind, bits, options = MERLIN[name]
@@ -411,6 +422,7 @@ def test_rows_in_reverse_order(tmp_path, dtype):
     np.testing.assert_allclose(scaled[1], (native * 2.0).sum(axis=(0, 1)))
 
 
+@pytest.mark.thorough
 @settings(max_examples=25)
 @given(st.data())
 def test_random_files(tmp_path_factory, data):

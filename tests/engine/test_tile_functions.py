@@ -76,6 +76,7 @@ ARRAYS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ARRAYS)
 def test_results_of_all_shapes(path, frames, name):
     arr = ARRAYS[name](path, frames)
@@ -234,6 +235,7 @@ def numba_half(tile):
     return tile // 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("func", "expected"),
     [
@@ -374,6 +376,7 @@ def test_states_of_another_shape_raise(path, step, combine):
         reduce_tiles(opened(path), init=np.zeros(4), step=step, combine=combine).compute()
 
 
+@pytest.mark.thorough
 @settings(max_examples=20)
 @given(st.data())
 def test_random_tiling(path, frames, data):

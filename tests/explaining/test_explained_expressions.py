@@ -43,6 +43,7 @@ def sources(tmp_path_factory):
     return found
 
 
+@pytest.mark.thorough
 def test_predictions_hold(sources):
     few = {5: 5, 40: 15}.get(settings().max_examples)  # with --fast, and by default
     count = few or min(1000, settings().max_examples)

@@ -134,6 +134,7 @@ def test_compressed_chunks(tmp_path):
     assert explain_and_run(cut + 1).bytes_read == 2 * stored
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("step", [1, 3, 40])
 def test_blocks_are_summed_as_columns(tmp_path, step, monkeypatch):
     """Bytes of thousands of tiles are exact, also below strides, and no tile is planned alone."""
@@ -151,6 +152,7 @@ def test_blocks_are_summed_as_columns(tmp_path, step, monkeypatch):
     assert not planned
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["pixels", "blocks"])
 def test_neighbours_of_excluded_pixels(tmp_path, kind):
     """Neighbours of excluded pixels outside a tile are counted; blocks once per task."""
@@ -322,6 +324,7 @@ OF_USERS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("threads", [1, 2])
 def test_memory_of_positions(tmp_path, threads):
     """Positions in a chunk take one or two bytes, those in the whole array eight."""
@@ -390,6 +393,7 @@ def test_memory_of_known_functions(spread, name, threads):
     assert "at most" in str(found)
 
 
+@pytest.mark.thorough
 def test_what_functions_allocate_is_not_guessed(large):
     """The row names the functions."""
     found = explain(large.map_blocks(spectrum, dtype="f8").max(), threads=1, run=True)

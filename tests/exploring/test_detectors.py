@@ -31,6 +31,7 @@ def arrays(tmp_path_factory):
 NAMES = "without units", "calibrated", "of dask", "with a slider", "real numbers"
 
 
+@pytest.mark.thorough
 @settings(max_examples=30)
 @given(
     st.sampled_from(NAMES),

@@ -50,6 +50,7 @@ def test_spread_out_covers_rows_evenly(count):
         assert gaps.max(initial=1) <= 2 * max(1, (1 << (count - 1).bit_length()) // n) + 1
 
 
+@pytest.mark.thorough
 @settings(max_examples=20)
 @given(
     st.tuples(*[st.integers(1, 9)] * 2, *[st.integers(2, 5)] * 2),

@@ -80,6 +80,7 @@ def test_session_starts_with_both_pictures(page):
     assert np.array_equal(page.last("frame"), PIXELS[3, 3])
 
 
+@pytest.mark.thorough
 def test_image_at_rest_is_exact(page, scan):
     page.ask(detector={"shape": "ring", "center": [7.2, 9.1], "radius": 6.3, "inner": 2.1})
     session = page.session

@@ -59,6 +59,7 @@ def stored(path):
     return zarr.open_array(path, path="data", mode="r")[...].reshape(FRAMES.shape)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("nav", "options"),
     [
@@ -85,6 +86,7 @@ def test_chunks_are_written_once_and_shown_in_the_end(acquisition, tmp_path, wri
     assert np.array_equal(stored(out), FRAMES)
 
 
+@pytest.mark.thorough
 def test_growing_series(acquisition, tmp_path):
     members = write_mib_series(tmp_path / "a", FRAMES, frames_per_file=10, digits=2, hdr=False)
     content = [path.read_bytes() for path in members]
@@ -177,6 +179,7 @@ def follow(acquisition, out, nav=None, **options):
     to_zarr(open_dataset(acquisition.path, **RAW, nav_shape=nav), out, follow=True, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("nav", [None, (48,)])
 def test_interrupted_exports_are_resumed(acquisition, tmp_path, written, nav):
     out, options = tmp_path / "out.zarr", {"chunks": (4, 8, 16)}
@@ -189,6 +192,7 @@ def test_interrupted_exports_are_resumed(acquisition, tmp_path, written, nav):
     assert np.array_equal(stored(out), FRAMES)
 
 
+@pytest.mark.thorough
 def test_incomplete_last_chunks_are_written_again(acquisition, tmp_path, monkeypatch):
     """A file that rested may have grown since."""
     out, options = tmp_path / "out.zarr", {"chunks": (4, 8, 16)}
@@ -202,6 +206,7 @@ def test_incomplete_last_chunks_are_written_again(acquisition, tmp_path, monkeyp
     assert np.array_equal(stored(out), FRAMES)
 
 
+@pytest.mark.thorough
 def test_chunks_of_another_measurement_are_not_used(acquisition, tmp_path):
     """The other measurement has the same first frame and the same inode."""
     out, options = tmp_path / "out.zarr", {"chunks": (4, 8, 16)}

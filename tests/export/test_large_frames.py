@@ -8,6 +8,8 @@ import zarr
 
 from dask_tiled import open_dataset, to_zarr, verify_zarr
 
+pytestmark = pytest.mark.thorough
+
 SIZE = 4160, 3000
 """Of 24 MB, with parts at the ends of axes."""
 IMAGE = (np.arange(SIZE[0])[:, None] * 7 + np.arange(SIZE[1]) % 1013).astype("u2")

@@ -33,6 +33,7 @@ def bins(pixels, axes):
         )
 
 
+@pytest.mark.thorough
 @HALF
 @given(st.data())
 def test_integers(data):

@@ -34,6 +34,7 @@ def arr(tmp_path):
     return open_dataset(write_nrrd(tmp_path / "volume.nrrd", VOLUME, fields=FIELDS)[0])
 
 
+@pytest.mark.thorough
 def test_scales_and_units(arr, tmp_path):
     to_zarr(arr[1:, :, ::2], tmp_path / "out.zarr")
     image = multiscale(tmp_path / "out.zarr")
@@ -50,6 +51,7 @@ def test_scales_and_units(arr, tmp_path):
     )
 
 
+@pytest.mark.thorough
 def test_other_shapes(tmp_path):
     """Scans, pictures and other arrays of two to four axes are images."""
     scan = open_dataset(write_mib(tmp_path / "scan.mib", counting_frames((3, 4, 8, 16), "u2")))
@@ -156,6 +158,7 @@ def test_channels(tmp_path, dtype, pyramid):
     assert xr.open_zarr(path).sel(c="GFP")["data"].shape == (2, 2, 40, 50)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dims", [one for one in ORDERS if ORDERS[one]])
 def test_version_0_4(tmp_path, dims):
     """Format 2 of zarr has OME-Zarr 0.4, readable by zarr and xarray, and opens as it was."""
@@ -210,6 +213,7 @@ def test_dtypes_in_format_2(tmp_path, dtype, compressors):
         np.testing.assert_array_equal(open_dataset(path).compute(), pixels)
 
 
+@pytest.mark.thorough
 def test_default_chunks_in_format_2(tmp_path):
     """Of opened arrays and computed ones, with levels: no shards."""
     arr = open_dataset(write_mib(tmp_path / "scan.mib", counting_frames((6, 8, 64, 64), "u2")))
@@ -403,6 +407,7 @@ def images(draw):
     return found, sizes
 
 
+@pytest.mark.thorough
 @given(images(), st.sampled_from([2, 3]), st.booleans())
 def test_any_axes_come_back(tmp_path_factory, image, zarr_format, alone):
     """Also if only the metadata of OME-Zarr are left."""

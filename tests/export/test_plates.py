@@ -50,6 +50,7 @@ def metadata(group, version):
     return {kind: inner}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("zarr_format", "version"), [(2, "0.4"), (3, "0.5")])
 def test_plates(tmp_path, zarr_format, version):
     """Rows, columns and wells are listed; wells open with pixels, names and places of fields."""
@@ -90,6 +91,7 @@ def test_plates(tmp_path, zarr_format, version):
     assert sorted(one.name for one in path.iterdir()) == ["A", "zarr.json"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("zarr_format", "version"), [(2, "0.4"), (3, "0.5")])
 def test_copies(tmp_path, zarr_format, version):
     """A copy of a plate is a plate, in place, too, and if fields of a well differ."""
@@ -113,6 +115,7 @@ def test_copies(tmp_path, zarr_format, version):
     assert yaozarrs.validate_zarr_store(str(path)) is not None
 
 
+@pytest.mark.thorough
 def test_plates_in_memory():
     store = zarr.storage.MemoryStore()
     to_zarr(FIELDS, store, **QUIET)
@@ -123,6 +126,7 @@ def test_plates_in_memory():
     verify_zarr(store, FIELDS)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("zarr_format", "version"), [(2, "0.4"), (3, "0.5")])
 def test_lost_fields(tmp_path, zarr_format, version):
     """Wells and the plate list the fields that are there, and the same call adds the others."""

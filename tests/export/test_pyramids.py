@@ -91,6 +91,7 @@ def opened(tmp_path_factory):
     }
 
 
+@pytest.mark.thorough
 @settings(max_examples=settings.default.max_examples // 4)
 @given(data=st.data())
 def test_any_chunks(opened, data):
@@ -151,6 +152,7 @@ KINDS = {
 SIZES = {"t": 2, "c": 3, "z": 5, "p": 2, "y": 13, "x": 22, "s": 3}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dims", KINDS)
 @pytest.mark.parametrize("method", ["mean", "mode", "nearest"])
 def test_colours_channels_and_times_are_never_halved(tmp_path, monkeypatch, dims, method):
@@ -177,6 +179,7 @@ def test_colours_channels_and_times_are_never_halved(tmp_path, monkeypatch, dims
         verify_zarr(place, arr)
 
 
+@pytest.mark.thorough
 def test_levels_of_labels_lie_at_their_pixels(tmp_path):
     """The first pixel of each pair keeps its place; means lie between their pixels."""
     axes = [Axis("y", "nm", 0.5, 1.0), Axis("x", "nm", 0.5)]
@@ -240,6 +243,7 @@ def test_positions(tmp_path):
     assert open_dataset(path).shape == volume.shape
 
 
+@pytest.mark.thorough
 def test_each_frame_is_read_once(opened, tmp_path, monkeypatch):
     """Levels are computed from the pixels in memory."""
     arr, pixels = opened["dask"]
@@ -255,6 +259,7 @@ def test_each_frame_is_read_once(opened, tmp_path, monkeypatch):
     assert len(read) == len(set(read)) == math.prod(arr.numblocks)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("after", [0, 2, 5])
 def test_stopped_exports_are_resumed(opened, tmp_path, monkeypatch, written, after):
     """In any pass, noted chunks are not written again, and damaged chunks are."""
@@ -280,6 +285,7 @@ def test_stopped_exports_are_resumed(opened, tmp_path, monkeypatch, written, aft
     assert sorted(os.listdir(tmp_path)) == ["out.zarr"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["memory", "zip", "path"])
 def test_any_store(opened, tmp_path, monkeypatch, kind):
     """Exports have several passes; later ones read levels that are not visible yet."""
@@ -306,6 +312,7 @@ def test_any_store(opened, tmp_path, monkeypatch, kind):
     verify_zarr(place, arr)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_damage_of_levels(opened, tmp_path, monkeypatch, number):
     """verify_zarr notices changed pixels, damaged and missing chunks, and missing levels."""

@@ -282,6 +282,7 @@ def test_no_reader_returns_other_pixels(readings):
                 assert read == digests[name] or read.startswith("!"), (reader, name)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_zarr_reads_all_with_this_package(tmp_path, name):

@@ -85,6 +85,7 @@ def test_every_format_is_read_or_refused(name, sample_of):
     np.testing.assert_array_equal(array[...], sample.expected)
 
 
+@pytest.mark.thorough
 @given(st.data())
 def test_any_part_is_read_or_refused(tmp_path_factory, data):
     """Slices of selections with missing frames, of plain and of packed pixels."""
@@ -137,6 +138,7 @@ def filters(name):
     return dict(getattr(module, given[0])(**given[1]))
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
 @given(st.data())
 def test_compressed_chunks_are_read_by_zarr(tmp_path_factory, data):
@@ -196,6 +198,7 @@ def test_missing_chunks_are_the_fill_value(tmp_path):
         to_references(arr, zarr_format=2)
 
 
+@pytest.mark.thorough
 def test_consecutive_frames_are_one_chunk(tmp_path, monkeypatch):
     """The number of frames divides the axis; frames that are too large are split."""
     path = write_raw(tmp_path / "scan.raw", FRAMES.astype(">u2"))

@@ -105,6 +105,7 @@ def test_chunks_that_are_not_stored(tmp_path):
     assert told.peak_memory < arr.nbytes
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("always")
 def test_large_frames_are_stored_in_parts(tmp_path, steps):
     """Strips of an image are read in one step, and columns written in the next, in few rows."""
@@ -248,6 +249,7 @@ def test_stores_are_written_in_one_step(tmp_path):
     np.testing.assert_array_equal(stored[...], FRAMES)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("always")
 def test_several_arrays_in_two_steps(tmp_path, steps):
     """Each array has parts of its own in the temporary store, which is removed."""

@@ -94,6 +94,7 @@ def test_unproven_chunks_are_written_again(scan, tmp_path, monkeypatch, written,
     np.testing.assert_array_equal(zarr.open_array(tmp_path / "out.zarr")[:], FRAMES)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("why", ["another source", "other settings"])
 def test_another_export_starts_afresh(scan, tmp_path, monkeypatch, written, why):
     """A changed file is another source; chunks of the old one are not kept."""

@@ -39,7 +39,7 @@ from dask_tiled.export.zarr.targets import ZarrTarget
 from dask_tiled.formats.zarr import descriptor
 from dask_tiled.testing import counting_frames, write_lif
 
-pytestmark = pytest.mark.usefixtures("synchronous")
+pytestmark = [pytest.mark.usefixtures("synchronous"), pytest.mark.thorough]
 
 A, B, C = (counting_frames(shape, "u2") for shape in ((3, 40, 50), (30, 20), (64,)))
 QUIET = {"progress": False, "chunks": -1}

@@ -36,6 +36,8 @@ from dask_tiled.reading.counting import counted
 from dask_tiled.storing.places import Place
 from dask_tiled.testing import write_mib, write_raw
 
+pytestmark = pytest.mark.thorough
+
 RANDOM = np.random.default_rng(8)
 COUNTS = RANDOM.poisson(40, (6, 10, 32, 64)).astype("u2")
 DISK = np.hypot(*np.ogrid[-16:16, -32:32]) < 8

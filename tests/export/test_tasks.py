@@ -53,6 +53,7 @@ def test_more_bytes_than_ten_terabytes():
     assert merged_blocks(((0,), (5,)), 2) == ((0,), (5,))
 
 
+@pytest.mark.thorough
 def test_tasks_are_small(tmp_path, monkeypatch):
     """A task of an export of 1 TB takes less than 2 kB; what all tasks share is sent once."""
     path = tmp_path / "large.raw"

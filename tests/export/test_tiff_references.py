@@ -173,6 +173,7 @@ def test_icechunk(wrote, repository):
     np.testing.assert_array_equal(array[...], arr.compute())
 
 
+@pytest.mark.thorough
 def test_readers_without_this_package(wrote, tmp_path):
     """Readers register the codecs of imagecodecs, as its documentation says."""
     path = wrote(counting_frames((3, 50, 60), "u2"), compression="lzw", **PREDICTED, **TILES)

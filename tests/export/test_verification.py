@@ -23,6 +23,7 @@ def arr(tmp_path):
     return open_dataset(write_mib(tmp_path / "scan.mib", FRAMES))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", LAYOUTS)
 def test_equal_arrays_pass(arr, tmp_path, options):
     """The stored array may be a path, an array or a store."""
@@ -165,6 +166,7 @@ def test_missing_chunks_in_shards_raise():
         verify_zarr(array, da.from_array(np.eye(4, dtype="u2")))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["f4", "c8", "bool", "M8[s]"])
 def test_any_bits(tmp_path, dtype):
     """NaN is equal to itself; values are compared by their bits."""

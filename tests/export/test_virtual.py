@@ -162,6 +162,7 @@ def test_only_requested_chunks_are_read(arr, monkeypatch):
     assert not any("loop" in name for name in threads)
 
 
+@pytest.mark.thorough
 def test_memory_is_that_of_concurrent_chunks(tmp_path):
     """Two of 64 chunks are read at a time."""
     path = tmp_path / "scan.raw"

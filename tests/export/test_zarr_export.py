@@ -58,6 +58,7 @@ def test_every_chunk_is_stored(tmp_path):
 sizes = st.integers(1, 9)
 
 
+@pytest.mark.thorough
 @given(st.data())
 def test_any_chunks_and_shards(tmp_path_factory, data):
     """Exports are right with any dask chunks, zarr chunks and shards."""
@@ -347,6 +348,7 @@ def test_progress(arr, tmp_path, capsys, progress, shown):
     assert ("to_zarr: 100%" in capsys.readouterr().err) is shown
 
 
+@pytest.mark.thorough
 def test_compressors(arr, tmp_path):
     """Compressors are those of zarr, with a single checksum that detects damage."""
     check, gzip = zarr.codecs.Crc32cCodec(), zarr.codecs.GzipCodec(level=1)

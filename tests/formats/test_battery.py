@@ -236,6 +236,7 @@ def test_detection(sample_of, tmp_path, name):
                 detect(shutil.copy(path, tmp_path / "other"))
 
 
+@pytest.mark.thorough
 def test_real_files_are_recognised_by_one_format_at_most(data):
     files = [path for path in sorted(data.rglob("*")) if path.is_file() and path.stat().st_size]
     found = {str(path.relative_to(data)): recognised_as(path) for path in files}

@@ -91,6 +91,7 @@ def test_references_to_cut_frames(tmp_path, write):
     np.testing.assert_array_equal(by_zarr(tmp_path / "a.json"), PIXELS)
 
 
+@pytest.mark.thorough
 def test_sparse_images_of_100_gb(tmp_path):
     """Work follows what is stored and needed; nothing grows with the image but the tasks."""
     size = 224_000

@@ -156,6 +156,7 @@ def test_scans_of_direct_electron_cameras(tmp_path):
     assert IN_A_ROW in one_doubt(movie).text
 
 
+@pytest.mark.thorough
 def test_scans_of_k2_cameras(tmp_path):
     """Frames without a .gtg file, and frames beyond the scan of one."""
     frames = np.zeros((5, 1860, 2048), "u2")

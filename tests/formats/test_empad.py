@@ -21,6 +21,7 @@ SERIES = SCAN.reshape(6, 128, 128)
 RECORD = 130 * 128 * 4
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["map4x4.xml", "scan_x4_y4.raw"])
 def test_real_file_equals_rosettasciio(data, name):
     row = next(row for row in manifest("EMPAD") if row["file"] == f"empad/{name}")

@@ -135,6 +135,7 @@ def test_keys_without_a_value(tmp_path):
     check_format(path, np.ones((5, 7), "u1"), cuts=1)
 
 
+@pytest.mark.thorough
 def test_hdus_without_images(tmp_path):
     path = tmp_path / "sky.fits"
     table = fits.BinTableHDU.from_columns([fits.Column("a", "J", array=[1, 2, 3])])

@@ -86,6 +86,7 @@ def listed(path):
     return describe(path).metadata["hdf5"]["datasets"]
 
 
+@pytest.mark.thorough
 def test_spectra_of_velox_equal_those_of_rosettasciio(data):
     path = data / "more/hdf5/Test_SI_16x16_215_kx.emd"
     spectra = [one for one in emd.file_reader(str(path)) if one["data"].ndim == 1]
@@ -206,6 +207,7 @@ def test_spectrum_images_of_eels(tmp_path, chunks):
     assert facts["/Data/EelsSpectrumImage/ab/AcquisitionMetadata"]["Data"]["dispersion"] == 0.25
 
 
+@pytest.mark.thorough
 def test_lines_of_eels_and_the_default_picture(tmp_path):
     """The default is a picture of a detector, not an element map or a spectrum image."""
     with h5py.File(path := tmp_path / "a.emd", "w") as file:
@@ -416,6 +418,7 @@ def test_designations_that_lead_nowhere_come_before_the_largest_array(tmp_path, 
         assert open_dataset(path, dataset="largest", **options).shape == (99, 99)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60)
 def test_deep_groups_and_many_lost_signals_are_read_in_bounded_time(tmp_path):
     """Neither a path nor the search for lost signals takes time by the square of their number."""

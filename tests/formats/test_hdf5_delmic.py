@@ -116,6 +116,7 @@ def test_acquisitions_equal_those_of_rosettasciio(tmp_path, kind):
     assert str(told["date"].value).startswith("2023-11-14T22:13:20")
 
 
+@pytest.mark.thorough
 def test_acquisitions_are_listed_by_title_as_rosettasciio_sorts_them(tmp_path):
     drift = {"data": counts(1, 5, 1, 2, 3), "title": "Anchor region"}
     acquisitions = [SURVEY, drift, CONCURRENT, KINDS["spectra"], KINDS["intensity"]]
@@ -133,6 +134,7 @@ def test_acquisitions_are_listed_by_title_as_rosettasciio_sorts_them(tmp_path):
     assert (thumbnail.shape, thumbnail.dims) == ((512, 512, 3), ("y", "x", "s"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("polarized", [False, True])
 def test_angle_resolved_images_are_a_scan_in_order_of_time(tmp_path, polarized):
     images = POLARIZED if polarized else RESOLVED
@@ -148,6 +150,7 @@ def test_angle_resolved_images_are_a_scan_in_order_of_time(tmp_path, polarized):
     assert len(describe(path).doubts) == polarized
 
 
+@pytest.mark.thorough
 def test_incomplete_angle_resolved_scans_are_single_images(tmp_path):
     path = write_delmic(tmp_path / "a.h5", [CONCURRENT, *RESOLVED[:-1]])
     desc = describe(path)

@@ -131,6 +131,7 @@ def test_known_filters_need_no_h5py_in_the_task(tmp_path, name):
     check_format(path, data, cuts=1)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", [{"scaleoffset": 0}, {"scaleoffset": 0, "compression": 4}])
 def test_other_filters_are_left_to_h5py(tmp_path, options):
     data = COUNTS.astype("u2")
@@ -366,6 +367,7 @@ def chunked(draw):
     return how, options, draw(st.lists(box, max_size=3)), draw(st.sampled_from([0, 3, 40]))
 
 
+@pytest.mark.thorough
 @given(chunked())
 def test_chunks_are_found_in_every_index(tmp_path_factory, drawn):
     """Attributes move the messages of the header, wherever they are."""
@@ -379,6 +381,7 @@ def test_chunks_are_found_in_every_index(tmp_path_factory, drawn):
     np.testing.assert_array_equal(open_dataset(path).compute(), oracle(path, "d"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("options", "written"),
     [({}, slice(1, 7, 3)), ({"compression": 1}, slice(None)), ({"scaleoffset": 0}, slice(1))],
@@ -395,6 +398,7 @@ def test_chunks_along_an_unlimited_inner_axis(tmp_path, options, written):
     check_format(path, oracle(path, "d"), cuts=1)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("hdf5_here")
 def test_many_chunks_along_an_unlimited_inner_axis(tmp_path, monkeypatch):
     """Several chunks are read at a time; arrays too large for an index raise."""
@@ -508,6 +512,7 @@ def test_scalar_dataset_of_an_array(tmp_path):
     check_format(path, COUNTS[0, 0, :4, :6].astype("f4"))
 
 
+@pytest.mark.thorough
 def test_unlimited_virtual_datasets(tmp_path):
     """Datasets are as long as their sources, also if sources take turns."""
     unlimited, path = h5py.h5s.UNLIMITED, tmp_path / "a.h5"
@@ -732,6 +737,7 @@ def plugin_tasks(folder):
     return path
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["bits", "parts", "blosc2"])
 def test_plugins_read_in_another_process(tmp_path, started, name):
     """One process reads all, after it has opened the file."""

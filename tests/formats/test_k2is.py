@@ -57,6 +57,7 @@ def overwrite(path, at, data):
         file.write(data)
 
 
+@pytest.mark.thorough
 def test_any_file_opens_the_set(scan):
     layout = describe(scan[0]).layout
     gtg = scan[0].with_name("Capture 5_.gtg")
@@ -98,6 +99,7 @@ def test_scan_equals_libertem(scan, tmp_path):
     np.testing.assert_array_equal(open_dataset(scan[0]), expected)
 
 
+@pytest.mark.thorough
 def test_sync_offset_counts_from_the_first_frame_of_the_scan(scan):
     assert numbers(scan[0]) == [3, 4, 5, 6]
     assert numbers(scan[0], sync_offset=-1) == [2, 3, 4, 5]
@@ -146,6 +148,7 @@ def test_lost_block_raises(tmp_path):
         describe(paths[0])
 
 
+@pytest.mark.thorough
 def test_sectors_that_end_early(tmp_path):
     paths = small(tmp_path, 4, early=(0, 0, 0, 70, 0, 0, 0, 0))
     with pytest.raises(TruncatedFileError, match=r"set7_4.*expected 3.*found 1.*nav_shape=\(1,\)"):

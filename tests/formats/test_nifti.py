@@ -198,6 +198,7 @@ scalings = st.sampled_from([(0, 0), (1, 0), (2, 0), (1, 3), (0.1, -7.25), (-3e5,
 scalings |= st.sampled_from([(np.nan, np.nan), (np.inf, 1), (np.nan, 5)])
 
 
+@pytest.mark.thorough
 @given(
     shape=hnp.array_shapes(min_dims=1, max_dims=7, max_side=4),
     dtype=st.sampled_from(DTYPES),

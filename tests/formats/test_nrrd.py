@@ -66,6 +66,7 @@ def test_bytes_and_lines_to_skip(tmp_path, suffix, encoding, lines, skip):
         np.testing.assert_array_equal(read(path), VOLUME)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("pattern", "encoding"), [(False, "gzip"), (True, "raw")])
 @pytest.mark.parametrize("files", [1, 2, 4, 20])
 def test_detached_pixels_by_name_list_and_pattern(tmp_path, files, pattern, encoding):

@@ -729,6 +729,7 @@ def test_huge_counts_end_with_the_planes(tmp_path):
     np.testing.assert_array_equal(read(path), PLANES)
 
 
+@pytest.mark.thorough
 def test_many_ignored_elements(tmp_path):
     """Long acquisitions have many annotations and elements of planes."""
     inner = "<TiffData/>" + '<Plane TheZ="0" TheC="0" TheT="0"/>' * 60_000

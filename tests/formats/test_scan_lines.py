@@ -67,6 +67,7 @@ def test_auto_takes_lines_that_are_alike(tmp_path):
         open_dataset(path, nav_shape="auto", doubts="raise")
 
 
+@pytest.mark.thorough
 def test_auto_refuses_what_is_ambiguous(tmp_path):
     path, _ = write(tmp_path, lattice((64, 96), 12.5))
     with pytest.raises(DatasetError, match=r"6144 frames; likely are \(\d+, \d+\).*; \(") as info:
@@ -128,6 +129,7 @@ def test_auto_folds_rows_of_any_format(tmp_path):
         open_dataset(tmp_path / "scan.npy", nav_shape="auto")
 
 
+@pytest.mark.thorough
 def test_pictures_of_likely_shapes(tmp_path):
     """The shape that is likely, and a square; without a doubt, none."""
     sums = texture((20, 45), 4)

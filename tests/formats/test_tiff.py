@@ -488,6 +488,7 @@ def test_old_style_jpeg_raises(tmp_path):
     np.testing.assert_array_equal(open_dataset(path), imagecodecs.jpeg_decode(stored))
 
 
+@pytest.mark.thorough
 def test_pyramid(tmp_path):
     """Levels have scales of their own."""
     path = tmp_path / "a.tif"

@@ -91,6 +91,7 @@ def test_servers_list_members(tmp_path, version):
             open_dataset(url)
 
 
+@pytest.mark.thorough
 def test_groups_in_circles_and_of_many_folders(tmp_path):
     """The search ends."""
     zarr.create_group(tmp_path / "a.zarr").create_array("x/y", data=FRAMES)

@@ -202,6 +202,7 @@ def test_hostile_zips_raise(tmp_path, changes, problem, kind):
     assert str(caught.value).startswith(str(path))
 
 
+@pytest.mark.thorough
 def test_bombs_take_bounded_memory(tmp_path):
     """A long deflated document is refused, a chunk is inflated to the size of its shape."""
     path = tmp_path / "a.zarr.zip"

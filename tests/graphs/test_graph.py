@@ -228,6 +228,7 @@ def test_crops_read_only_their_units(scans, loads, monkeypatch, index, name):
 # Slices
 
 
+@pytest.mark.thorough
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_slices_equal_those_of_numpy(small, data):
@@ -336,6 +337,7 @@ def test_invalid_indices_raise(small, index):
 # Results
 
 
+@pytest.mark.thorough
 def test_at_most_one_map_stays_open(scan):
     arr, _ = scan
     arr.compute()

@@ -64,6 +64,7 @@ def test_memory_of_results_is_not_reused(arr):
     np.testing.assert_array_equal(np.concatenate(chunks), PIXELS)
 
 
+@pytest.mark.thorough
 def test_spare_memory_is_bounded():
     spare = Spare()
     chunks = [spare.chunk((2, 3), np.dtype("f4")) for _ in range(5)]
@@ -85,6 +86,7 @@ def test_spare_memory_is_bounded():
     assert pickle.loads(pickle.dumps(spare)).chunk((2, 3), np.dtype("f4")) is None
 
 
+@pytest.mark.thorough
 def test_a_view_keeps_only_its_own_chunk():
     spare = Spare()
     first, kept = (spare.chunk((8, 8), np.dtype("u2")) for _ in range(2))

@@ -89,6 +89,7 @@ def changed(result):
                 yield da.Array(other, result.name, result.chunks, meta=result._meta)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_one_odd_task(arr, expression):
     result, count = EXPRESSIONS[expression](arr), 0

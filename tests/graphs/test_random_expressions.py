@@ -80,6 +80,7 @@ def close(result, expected, error):
     return np.allclose(result[known], expected[known], rtol=0, atol=error, equal_nan=True)
 
 
+@pytest.mark.thorough
 def test_random_expressions(sources, monkeypatch):
     """Several values of a random program are computed at once, most of them on tiles."""
     plain = rewriting.rewritten

@@ -389,6 +389,7 @@ def test_cast_pixels_are_not_stored(monkeypatch, paths, axes):
         np.testing.assert_array_equal(found, getattr(numbers[1], name)(axis=axes))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "axes"),
     [("u1", (2, 3)), (">i4", (0, 1)), ("i1", None), ("i1", (2, 3)), ("f4", (2, 3)), ("f4", (0, 1))],

@@ -129,6 +129,7 @@ LARGE_RESULTS = {
 }
 
 
+@pytest.mark.thorough
 def test_large_results_share_reading(large, loads):
     path, frames = large
     options = {"dtype": "u2", "sig_shape": frames.shape[1:], "chunks": (1, 513, 512)}

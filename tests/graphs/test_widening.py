@@ -12,6 +12,8 @@ from dask_tiled.graphs import widening
 from dask_tiled.graphs.rewriting import optimize, rewritten
 from dask_tiled.testing import write_npy
 
+pytestmark = pytest.mark.thorough
+
 SHAPE = (36, 30, 4, 8)
 PIXELS = np.random.default_rng(0).integers(1, 5, SHAPE).astype("f4")
 

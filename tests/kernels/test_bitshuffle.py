@@ -11,6 +11,8 @@ from dask_tiled.kernels.lz4 import SLACK, unlz4
 
 imagecodecs = pytest.importorskip("imagecodecs", reason="imagecodecs is not installed")
 
+pytestmark = pytest.mark.thorough
+
 
 def decompress(packed, size):
     """Decode a block; None if it is damaged."""

@@ -28,6 +28,7 @@ CODECS = st.builds(
 )
 
 
+@pytest.mark.thorough
 @settings(max_examples=300, deadline=None)
 @given(
     *(CODECS, PIXELS, st.sampled_from([0, 0.01, 0.3, 3, 50]), st.integers(0, 9)),
@@ -46,6 +47,7 @@ def test_chunks(codec, kind, mean, seed, count):
         assert done == 2
 
 
+@pytest.mark.thorough
 @settings(max_examples=300, deadline=None)
 @given(st.data(), CODECS, st.sampled_from(["u2", "u4"]), st.integers(1, 3000))
 def test_damaged_chunks(data, codec, kind, count):

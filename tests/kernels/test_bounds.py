@@ -13,6 +13,8 @@ from dask_tiled.kernels import folds
 from dask_tiled.model.pyramids import Halving
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
+pytestmark = pytest.mark.thorough
+
 FRAMES = counting_frames((6, 5, 20, 32), "uint16", bits=12)
 SHIFTS = np.moveaxis(np.indices((6, 5)), 0, -1) - 2
 WORK = {

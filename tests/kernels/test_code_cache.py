@@ -250,12 +250,14 @@ print(sum(kernel.stats.cache_hits.values()), "numba.typed.typedlist" in sys.modu
 """
 
 
+@pytest.mark.thorough
 def test_cached_code_needs_no_compiler(tmp_path):
     """The compiler of Numba takes long to import."""
     results = [ran(CACHED, NUMBA_CACHE_DIR=str(tmp_path)).split() for _ in range(2)]
     assert results == [["0", "True"], ["1", "False"]]
 
 
+@pytest.mark.thorough
 def test_a_full_disk_costs_no_second_compilation(folder, monkeypatch):
     """Compiled code is used even if it cannot be written."""
 
@@ -298,6 +300,7 @@ for module in pkgutil.iter_modules(kernels.__path__, "dask_tiled.kernels."):
 """
 
 
+@pytest.mark.thorough
 def test_closures_are_equal_in_all_processes():
     """Machine code is found by what a function encloses; Numba's functions differ each time."""
     first, second = (ran(CLOSURES) for _ in range(2))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import dask.array as da
 import numpy as np
+import pytest
 
 from dask_tiled import map_tiles, open_dataset, tiles
 from dask_tiled.opened.axes import shown_of
@@ -162,6 +163,7 @@ def table(folder):
     return "\n".join(lines)
 
 
+@pytest.mark.thorough
 def test_the_table_is_up_to_date(tmp_path):
     again = "run python tests/labels/test_labels_table.py"
     assert PAGE.read_text("utf8") == table(tmp_path), again

@@ -142,6 +142,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.thorough
 @given(data=st.data())
 def test_random_axes(opened, data):
     arr, array = opened

@@ -38,6 +38,7 @@ def played(name, folder):
     return write_played_series(folder / "played.h5", CASES[name], name.partition(" ")[0], MASK)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", CASES)
 def test_stream_v2(tmp_path, name):
     frames = CASES[name]
@@ -68,6 +69,7 @@ def test_stream_v2(tmp_path, name):
     assert group in str(arr.metadata["hdf5"]["detector"])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("split", [True, False])
 @pytest.mark.parametrize("name", ["bslz4", "lz4"])
 def test_stream_v1(tmp_path, name, split):
@@ -216,6 +218,7 @@ def test_a_far_frame(tmp_path):
     receiver.close()
 
 
+@pytest.mark.thorough
 def test_a_series_that_ends_early(tmp_path):
     told = messages_v2(tmp_path)
     with (
@@ -238,6 +241,7 @@ def test_bound(tmp_path):
     assert receiver.progress.nbytes <= room
 
 
+@pytest.mark.thorough
 def test_a_full_disk(tmp_path):
     """The receiver inherits the limit of the size of files; what it has allocated suffices."""
     resource = pytest.importorskip("resource")
@@ -258,6 +262,7 @@ def test_a_full_disk(tmp_path):
     np.testing.assert_array_equal(recording.array[:count], frames[:count])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("room", [500, 8_000])
 def test_a_disk_that_is_full_before_the_first_frame(tmp_path, room):
     resource = pytest.importorskip("resource")
@@ -288,6 +293,7 @@ def slowly(messages):
         yield [cbor2.dumps({"type": "other", "series_id": 1})]
 
 
+@pytest.mark.thorough
 def test_a_killed_receiver(tmp_path):
     with (
         pushing(slowly(messages_v2(tmp_path)), interval=0.02) as port,
@@ -310,6 +316,7 @@ def test_a_killed_receiver(tmp_path):
     np.testing.assert_array_equal(arr[:8], FRAMES[:8])
 
 
+@pytest.mark.thorough
 def test_a_detector_that_ends(tmp_path):
     with (
         pushing(messages_v2(tmp_path)[:9]) as port,

@@ -29,6 +29,8 @@ from dask_tiled.live.outputs import Bound
 from dask_tiled.testing import counting_frames, play, write_mib, write_tpx3
 from dask_tiled.testing.playing import merlin_messages, mpx, pushing, sending
 
+pytestmark = pytest.mark.thorough
+
 FRAMES = counting_frames((4, 6, 32, 32), "uint16")
 RECORD = 384 + 2 * 32 * 32
 SECONDS = 60

@@ -70,6 +70,7 @@ def found_in(frames, **options):
     return {tuple(p) for p in find_bad_pixels(arr, **options).excluded_pixels.tolist()}
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("scene", SCENES)
 @settings(max_examples=6, deadline=None)
@@ -82,6 +83,7 @@ def test_good_scans_have_no_bad_pixels(scene, seed, count):
 PLANTED = (5, 6), (20, 21), (30, 9), (11, 33), (38, 30), (25, 14)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("scene", SCENES)
 @settings(max_examples=6, deadline=None)
@@ -97,6 +99,7 @@ def test_hot_pixels_are_found(scene, seed):
     assert found_in(frames) == {*PLANTED, (5, 7)}
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("scene", [flat, gradient, disk])
 @settings(max_examples=6, deadline=None)
@@ -115,6 +118,7 @@ def test_dead_pixels_are_found_where_there_is_light(scene, seed, kind):
     assert found_in(frames) == planted
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("scene", [flat, gradient, sparse])
 @settings(max_examples=6, deadline=None)
@@ -130,6 +134,7 @@ def test_noisy_pixels_are_found(scene, seed):
     assert found_in(frames) == {*PLANTED}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("bad_pixels", [True, False])
 @pytest.mark.parametrize("frames", [2000, 4000])
 def test_small_discs_of_many_crystals(bad_pixels, frames):
@@ -203,6 +208,7 @@ def test_spectra_and_volumes(sig):
     assert found.sig_shape == sig
 
 
+@pytest.mark.thorough
 def test_found_corrections_repair_the_array(tmp_path):
     """Corrections that the array was opened with are kept."""
     rng = np.random.default_rng(0)
@@ -226,6 +232,7 @@ def test_found_corrections_repair_the_array(tmp_path):
         find_bad_pixels(arr[..., 3:, :])
 
 
+@pytest.mark.thorough
 def test_sample_of_frames(tmp_path):
     rng = np.random.default_rng(0)
     frames = rng.poisson(50, (1000, 16, 16)).astype("u2")

@@ -93,6 +93,7 @@ def test_rings_within_three_per_mille(seed):
     assert float(np.diff(axis).mean()) == pytest.approx(scale, rel=0.003)
 
 
+@pytest.mark.thorough
 def test_rings_one_ellipse_and_none(scan):
     frame = ring_pattern((80, 80), 0.12, SPACINGS, ellipticity=0.03)
     with pytest.warns(

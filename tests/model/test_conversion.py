@@ -97,6 +97,7 @@ REQUESTS = st.builds(
 )
 
 
+@pytest.mark.thorough
 @given(data=st.data())
 def test_corrections_of_any_layout(layouts, data):
     """Corrected arrays equal the formula; chunks, slices and tiles equal them bit for bit."""
@@ -232,6 +233,7 @@ def test_missing_frames_are_not_corrected(small):
         np.testing.assert_array_equal(pixel[[0, 1, 5, 6, 7]], np.float32(fill))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [200, 600])
 @pytest.mark.parametrize("convert", ["corrections", "dtype"])
 def test_conversion_in_blocks(tmp_path, size, convert):
@@ -366,6 +368,7 @@ def test_names_tell_conversions_apart(tmp_path):
 # Other dtypes
 
 
+@pytest.mark.thorough
 @given(data=st.data())
 def test_any_layout_in_another_dtype(layouts, data):
     """Conversion equals NumPy's astype."""

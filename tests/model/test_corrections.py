@@ -135,6 +135,7 @@ def test_fill_is_a_number(fill):
         Corrections(excluded_pixels=[(0, 0)], fill=fill)
 
 
+@pytest.mark.thorough
 def test_sparse_masks_are_masks():
     import scipy.sparse
     import sparse

@@ -49,6 +49,7 @@ def assert_same(arr, expected):
 # All options together
 
 
+@pytest.mark.thorough
 @given(selection=selections())
 def test_frames_are_where_they_belong_or_missing(path, selection):
     """missing="raise" refuses exactly what describe().missing lists."""

@@ -172,6 +172,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.thorough
 @given(JSON, st.sampled_from([*VOCABULARY]), st.sampled_from(["", "V", "mm", "@", "@V", "?"]))
 def test_no_header_value_raises(value, name, unit):
     entries = [Entry("there/it", unit), Entry("there/*", unit), Entry("**/*/*", unit)]

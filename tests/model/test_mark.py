@@ -43,6 +43,7 @@ def exported(arr, folder):
     return json.loads(text, parse_constant=refuse)["attributes"]["dask_tiled"], text
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("dtype", "fill"), [("u2", 7), ("f4", np.nan), ("f8", -np.inf), ("c8", 2 + 1j)]
 )
@@ -122,6 +123,7 @@ def test_instrument_round_trips(tmp_path):
     assert dict(again) == dict(arr.description.instrument)
 
 
+@pytest.mark.thorough
 def test_exports_hold_no_folders(tmp_path, monkeypatch):
     """Exports name files without folders, for any path by which they were opened."""
     folder = tmp_path / "secret"

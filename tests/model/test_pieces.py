@@ -96,6 +96,7 @@ def test_blocks_of_changed_files_raise(tmp_path, io):
         arr.compute()
 
 
+@pytest.mark.thorough
 @settings(max_examples=settings.default.max_examples // 2)
 @given(data=st.data())
 def test_repeated_rows(tmp_path_factory, data):

@@ -95,6 +95,7 @@ def test_requested_dtypes(arr, dtype):
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["u1", "i1", "u4", "i8", "?"])
 @pytest.mark.parametrize("chunks", [(4, 6, 10), (2, 3, 5)])
 def test_means_in_integers_overflow_as_in_numpy(tmp_path, dtype, chunks):

@@ -58,6 +58,7 @@ def test_labels_and_coordinates(arr):
     assert arr.sel(x=slice(0.5, 2)).axes[3].offset == 0.5
 
 
+@pytest.mark.thorough
 @given(data=st.data())
 def test_slices_are_those_of_xarray(arr, data):
     """Ends in any order, beyond the axis, between positions and open, along axes of any order."""

@@ -266,6 +266,7 @@ def test_refreshed_arrays_keep_axes(path):
     assert arr.refresh().refresh().name == arr.refresh().name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("verb", ["info", "convert", "preview", "verify"])
 def test_axis_option_of_the_command_line(path, tmp_path, verb):
     words = [verb, str(path), "--axis", "scan_x=0.5 nm", "--axis", 'scan_y=[0.25, "nm", 3]']

@@ -104,6 +104,7 @@ def operations(draw, arr):
     return lambda x: x.rechunk(chunks, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:chunk size balancing")
 @given(data=st.data())
 def test_selections_equal_those_of_dask(path, data):
@@ -221,6 +222,7 @@ def test_stored_blocks_are_not_split(tmp_path):
     assert type(arr[[0, 2]].rechunk(1)) is da.Array
 
 
+@pytest.mark.thorough
 def test_changed_and_persisted_arrays(path):
     changed, pixels = opened(path), SCAN.copy()
     changed[1], pixels[1] = 5, 5
@@ -258,6 +260,7 @@ def test_plugins_see_only_returned_arrays(path):
     assert [id(x) for x in seen] == [id(x) for x in made]
 
 
+@pytest.mark.thorough
 def test_plugins_survive_indexing_in_several_threads(path):
     arr, seen = opened(path), []
     interval = sys.getswitchinterval()

@@ -158,6 +158,7 @@ def test_paths_in_place_of_arrays_raise_with_a_hint():
         dask_tiled.tiles.center_of_mass("scan.mib")
 
 
+@pytest.mark.thorough
 def test_every_function_accepts_xarray_objects(scan, arr, tmp_path):
     data = dask_tiled.to_xarray(scan)
     masks, tiles = np.ones((16, 12)), dask_tiled.tiles
@@ -186,6 +187,7 @@ def test_every_function_accepts_xarray_objects(scan, arr, tmp_path):
     dask_tiled.verify_zarr(tmp_path / "a.zarr", scan)
 
 
+@pytest.mark.thorough
 def test_calibration_in_xarray_is_exported(scan, tmp_path):
     data = dask_tiled.to_xarray(scan).rename(scan_y="slow")
     data = data.assign_coords(scan_x=("scan_x", np.arange(8) * 3.0, {"units": "mm"}))

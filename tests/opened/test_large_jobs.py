@@ -81,6 +81,7 @@ JOBS = {
 }
 
 
+@pytest.mark.thorough
 def test_slices_of_results_of_ten_terabytes(large, monkeypatch):
     """Two pixels of each frame are few bytes, and few tasks, though rows are short for tiles."""
     monkeypatch.setattr("dask_tiled.plans.plan.LEAST_TASK_BYTES", 4 << 20)
@@ -88,6 +89,7 @@ def test_slices_of_results_of_ten_terabytes(large, monkeypatch):
     assert len(tasks) <= 100
 
 
+@pytest.mark.thorough
 def test_sums_of_ten_terabytes_of_blocks(large):
     """Blocks need a task each; results are combined in three levels."""
     blocks = large.map_blocks(np.fft.fft2, dtype="c16")
@@ -97,6 +99,7 @@ def test_sums_of_ten_terabytes_of_blocks(large):
     assert depth_of(tasks) <= 1 + 3 + 2
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", JOBS)
 def test_ten_terabytes_are_few_small_tasks(large, name):
     """No more than three tasks combine results in turn, between reading and concatenating."""

@@ -32,6 +32,7 @@ def test_methods_are_the_functions(arr, name):
     assert name in dir(arr)
 
 
+@pytest.mark.thorough
 def test_methods_do_what_the_functions_do(arr, tmp_path):
     arr[1:, :, :8].to_zarr(tmp_path / "a.zarr", chunks=(1, 4, 8, 12))
     stored = xarray.open_zarr(tmp_path / "a.zarr")["data"]

@@ -106,6 +106,7 @@ def test_descriptions_name_the_other_series_of_a_tiff_file(tmp_path):
     assert "1 of 2, dataset_0; the others: dataset_1" in repr(describe(tmp_path / "several.tif"))
 
 
+@pytest.mark.thorough
 def test_html_of_many_chunks_is_small(tmp_path):
     path = tmp_path / "hole.raw"
     with path.open("wb") as file:

@@ -105,6 +105,7 @@ def test_signals_of_other_numbers_of_axes(tmp_path, frame):
     check(tiles.center_of_mass, arr)
 
 
+@pytest.mark.thorough
 def test_slices_and_axes(tmp_path):
     arr = opened(tmp_path, chunks=(2, 5, *FRAME)).with_axes(scan_y="2 nm")
     for some in (arr[1:, ::2, 2:7], arr[2], arr[1, 3], arr[..., 4], arr[[2, 0]]):
@@ -118,6 +119,7 @@ def test_slices_and_axes(tmp_path):
     assert found.shape == (4, 5, 1)
 
 
+@pytest.mark.thorough
 def test_further_computation(tmp_path):
     arr, weights = opened(tmp_path, chunks=(3, 5, *FRAME)), masks(2)
     result, made = tiles.apply_masks(arr, weights), plain(tiles.apply_masks, arr, weights)

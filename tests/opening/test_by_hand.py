@@ -48,6 +48,7 @@ def turned(draw, part):
     return memory.tobytes(), first - base, shown.strides
 
 
+@pytest.mark.thorough
 @given(data=st.data())
 def test_random_boxes_over_random_files(tmp_path_factory, data):
     """Boxes of any dtype and codec read back in any chunks; gaps and overlaps obey the options."""
@@ -105,6 +106,7 @@ def test_random_boxes_over_random_files(tmp_path_factory, data):
         np.testing.assert_array_equal(arr[index].max(axis=axes), expected[index].max(axis=axes))
 
 
+@pytest.mark.thorough
 @given(data=st.data())
 def test_box_tree_agrees_with_linear_search(data):
     ndim, count = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 700))
@@ -129,6 +131,7 @@ def check_pair(found, start, stop):
         assert pairs[found]
 
 
+@pytest.mark.thorough
 @settings(max_examples=settings.default.max_examples * 3)
 @given(data=st.data())
 def test_overlaps_are_found(data):
@@ -178,6 +181,7 @@ def cut(rng, low, high):
     return [below, above]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("overlap", ["raise", "last"])
 def test_adjacent_pieces_are_read_at_once(tmp_path, monkeypatch, overlap):
     """One read fetches all tiles of a frame, or 2000 pieces of a line."""

@@ -61,6 +61,7 @@ def test_k2is_sectors_grow_together(tmp_path):
     assert is_prefix(arr.refresh(), sample.frames) == 2
 
 
+@pytest.mark.thorough
 @given(
     sizes=st.lists(st.integers(70, 70 * 30), min_size=2, max_size=6).map(sorted),
     chunk=st.integers(1, 9),

@@ -279,6 +279,7 @@ def test_large_whole_chunks_are_not_merged(tmp_path, monkeypatch):
     assert explain(on_tiles()).tasks < 8 <= explain(whole()).tasks
 
 
+@pytest.mark.thorough
 def test_names_are_those_of_users(tmp_path):
     """No name of a private function of dask, or of this package."""
     arr = open_dataset(

@@ -84,6 +84,7 @@ def test_depth_of_elements_is_limited():
             parse_xml(text, "a.xml")
 
 
+@pytest.mark.thorough
 def test_long_xml_is_read():
     """Long text, CDATA sections, namespaces and many elements are read."""
     text = (
@@ -163,6 +164,7 @@ def test_toml(tmp_path, kind):
     assert len(str(caught.value)) < 1000
 
 
+@pytest.mark.thorough
 def test_pairs_are_limited_to_a_mib():
     with limited():
         pairs = parse_pairs("".join(f"{k}=\n" for k in range(3_000_000)), "=")

@@ -27,6 +27,7 @@ MODULES = [
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_examples_of_a_page(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -85,6 +86,7 @@ def test_each_promise_names_tests_that_exist():
         assert [name for name in modules if not (ROOT / name).is_file()] == []
 
 
+@pytest.mark.thorough
 def test_the_lines_of_the_readme_run(tmp_path, monkeypatch):
     """The lines draw the picture; versions of matplotlib place texts a few pixels apart."""
     monkeypatch.chdir(tmp_path)

@@ -297,6 +297,7 @@ def first_word(path):
     return word
 
 
+@pytest.mark.thorough
 def test_libraries_in_child_processes_are_limited(tmp_path):
     """A plugin may call any library within limits; its errors stay what they are."""
     path = tmp_path / "run.plug"

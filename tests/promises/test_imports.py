@@ -19,6 +19,8 @@ from dask_tiled.formats.registry import _MODULES
 from dask_tiled.graphs.names import NAMES
 from dask_tiled.testing import counting_frames, write_mib
 
+pytestmark = pytest.mark.thorough
+
 TESTS = Path(__file__).parents[1]
 PACKAGE = TESTS.parent / "dask_tiled"
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -67,6 +67,7 @@ def test_an_old_python_is_refused(checkout):
     assert not (checkout / ".venvs").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("target", ["test", "docs"])
 def test_pytorch_is_installed_on_request_only(checkout, target):
     def commands(torch):

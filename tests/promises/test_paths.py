@@ -47,11 +47,13 @@ COMPUTED = {
 """The maximum number of modules, and the computation."""
 
 
+@pytest.mark.thorough
 def test_opening(path):
     found = entered(lambda: open_dataset(path))
     assert len(found) <= 25, found
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", COMPUTED)
 def test_computing(path, name):
     arr = open_dataset(path)

@@ -14,7 +14,7 @@ from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_npy, write_raw
 from dask_tiled.testing.mib_pixels import WORD_PIXELS
 
-pytestmark = pytest.mark.usefixtures("synchronous")
+pytestmark = [pytest.mark.usefixtures("synchronous"), pytest.mark.thorough]
 
 NATIVE = [
     *("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"),

@@ -72,6 +72,7 @@ def test_few_bytes_cost_few_questions_about_a_file(path, monkeypatch):
 # Equal results
 
 
+@pytest.mark.thorough
 @given(data=st.data())
 def test_every_layout_through_every_backend(layouts, data):
     """All backends agree for any slice and any block size."""
@@ -467,6 +468,7 @@ def test_direct_descriptors_are_separate(path):
     assert len(descriptors._idle) == 2
 
 
+@pytest.mark.thorough
 @EVERY_BACKEND
 def test_threads_share_descriptors(tmp_path, io):
     """Eight threads that borrow descriptors at once read correct pixels."""

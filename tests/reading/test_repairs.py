@@ -79,6 +79,7 @@ def test_chunks_across_a_beam_stop(scan):
     np.testing.assert_allclose(arr.sum((0, 1)).compute(), whole.sum((0, 1)), rtol=1e-6)
 
 
+@pytest.mark.thorough
 @settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_any_mask(tmp_path_factory, data):

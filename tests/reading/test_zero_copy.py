@@ -195,6 +195,7 @@ def maps_of(path):
         return sum(line.rstrip().endswith(str(path)) for line in maps)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("nothing_kept")
 @pytest.mark.parametrize("dtype", ["<u2", ">u2"])
 def test_small_file_stays_mapped(path, dtype):

@@ -61,6 +61,7 @@ def scan(url, **options):
     return open_dataset(url, nav_shape=(8, 10), **options)
 
 
+@pytest.mark.thorough
 def test_remote_files_open_like_local_ones(path, url):
     with File.at(url).open() as stream, path.open("rb") as local:
         assert stream.read() == local.read()
@@ -259,6 +260,7 @@ def test_file_changed_during_reading_raises(server, url, path):
         arr.compute()
 
 
+@pytest.mark.thorough
 def test_queries(server, path, frames):
     """Queries are sent with every request, and never shown."""
     server.query = "signature=s3cret%2F&x=1"
@@ -278,6 +280,7 @@ def test_queries(server, path, frames):
         open_dataset(twice)
 
 
+@pytest.mark.thorough
 def test_redirects_to_other_hosts_carry_no_secrets(server, path, frames, tmp_path):
     server.query = "signature=s3cret"
     headers = {"x-api-key": "s3cret", "authorization": "s3cret"}

@@ -107,6 +107,7 @@ def upload(client, paths):
         client.put_object(Bucket="scans", Key=f"a folder/{path.name}", Body=path.read_bytes())
 
 
+@pytest.mark.thorough
 def test_buckets(bucket, members):
     client, options = bucket
     upload(client, members)

@@ -19,6 +19,8 @@ import dask_tiled
 from dask_tiled import DatasetError, open_dataset, samples
 from dask_tiled.samples import scan, spectra, stack, training, volume
 
+pytestmark = pytest.mark.thorough
+
 VERSIONS = {
     "alloy": ("alloy-1", "6413d66b7f882535"),
     "brain": ("brain-1", "fda81b98aeaec8f0"),

@@ -67,6 +67,7 @@ DRAWN = {
 }  # fmt: skip
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", DRAWN)
 def test_pictures(name, tmp_path):
     """The pictures were checked by eye; flipped, they would be refused."""
@@ -77,6 +78,7 @@ def test_pictures(name, tmp_path):
     assert compare_images(kept, tmp_path / "flipped.png", TOLERANCE) is not None
 
 
+@pytest.mark.thorough
 def test_several_arrays_have_a_panel_each():
     figure = show({"a": RAMP, "b": VECTORS, "c": np.eye(9)})
     assert (titles(figure), letters(figure)) == (["a", "b", "c"], ["a", "b", "c"])
@@ -89,6 +91,7 @@ def test_several_arrays_have_a_panel_each():
     ]  # fmt: skip
 
 
+@pytest.mark.thorough
 def test_datasets_of_xarray_have_a_panel_for_each_variable():
     xr = pytest.importorskip("xarray")
     maps = xr.Dataset({name: (("y", "x"), np.eye(5) * k) for k, name in enumerate("abc", 1)})
@@ -98,6 +101,7 @@ def test_datasets_of_xarray_have_a_panel_for_each_variable():
     assert titles(show([maps["c"], np.eye(4)])) == ["c", ""]
 
 
+@pytest.mark.thorough
 def test_several_results_read_a_file_once(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 99, (6, 7, 16, 16), "u2")
     arr = open_dataset(write_mib(tmp_path / "scan.mib", pixels))
@@ -157,6 +161,7 @@ def test_limits(kind):
     assert found == pytest.approx(expected)
 
 
+@pytest.mark.thorough
 def test_gamma_needs_open_limits():
     dark = np.where(np.arange(400).reshape(20, 20) % 10 == 0, 1000.0, 1.0)
     bar = show(dark).axes[0].child_axes[0]
@@ -166,6 +171,7 @@ def test_gamma_needs_open_limits():
         assert "gamma" not in bar.get_ylabel()
 
 
+@pytest.mark.thorough
 def test_colour_maps_of_panels():
     figure = show({"a": RAMP, "b": CHECKS}, cmap={"a": "magma", 1: "RdBu"})
     assert [axes.images[0].get_cmap().name for axes in figure.axes] == ["magma", "RdBu"]
@@ -181,6 +187,7 @@ def test_letters(labels, expected):
     assert " ".join(letters(show([RAMP, CHECKS], labels=labels))) == expected
 
 
+@pytest.mark.thorough
 def test_scale_bars_have_round_lengths():
     """A third of 8 nm at most, of 1, 2 or 5 times a power of ten."""
     assert bars(show(RAMP)) == [2]
@@ -193,6 +200,7 @@ def test_scale_bars_have_round_lengths():
     assert show(RAMP, colorbar=False).axes[0].child_axes == []
 
 
+@pytest.mark.thorough
 def test_complex_numbers():
     figure = show(WAVE)
     both, amplitude, phase = figure.axes
@@ -209,6 +217,7 @@ def test_complex_numbers():
     assert titles(lines) == ["Amplitude", "Phase"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("vectors", "colours", "arrows"), [("both", 3, 1), ("colours", 3, 0), ("arrows", 2, 1)]
 )
@@ -227,6 +236,7 @@ def marks(figure):
     return lines, [line.get_xydata().tolist() for line in axes.lines]
 
 
+@pytest.mark.thorough
 def test_overlays():
     mask = np.zeros((12, 16))
     mask[2:4, 5:8] = 7
@@ -259,6 +269,7 @@ def objects(pdf):
     return re.findall(r"\d+ 0 obj\n(<<.*?>>)\n(?:stream|endobj)", text, re.DOTALL)
 
 
+@pytest.mark.thorough
 def test_publications_as_pdf(tmp_path):
     """Pictures have their own pixels, fonts are embedded as TrueType, and the page has its size."""
     show({"A": RAMP, "B": CHECKS}, tmp_path / "a.pdf", style="publication", width=120)
@@ -298,6 +309,7 @@ def test_publications_as_svg(tmp_path):
     assert figure.get_figwidth() == pytest.approx(90 / 25.4)
 
 
+@pytest.mark.thorough
 def test_notes_are_kept_for_captions(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 99, (6, 7, 16, 16), "u2")
     path = write_mib(tmp_path / "scan.mib", pixels)
@@ -361,6 +373,7 @@ def test_options_apply_or_are_refused(arr, kind, options):
         show(arr, **options)
 
 
+@pytest.mark.thorough
 def test_options_for_all_apply_to_some(tmp_path):
     tifffile.imwrite(tmp_path / "a.tif", np.ones((12, 16, 3), "u1"), photometric="rgb")
     colours = open_dataset(tmp_path / "a.tif")
@@ -375,6 +388,7 @@ def test_options_for_all_apply_to_some(tmp_path):
     assert arrows.axes[0].images[0].norm.vmin == 1
 
 
+@pytest.mark.thorough
 def test_zeros_on_a_logarithmic_scale_are_dark():
     values = np.array([[0, -1, 1.0], [10, 100, np.nan]])
     for norm in ("log", LogNorm(1, 100)):
@@ -393,6 +407,7 @@ def test_zeros_on_a_logarithmic_scale_are_dark():
     )
 
 
+@pytest.mark.thorough
 def test_axes_that_do_not_fit(tmp_path):
     figure, axes = plt.subplots(1, 2)
     other, (third, _) = plt.subplots(1, 2)
@@ -435,6 +450,7 @@ def test_wrong_content():
 LONG = "Annular dark field of the sample after annealing at 900 K for two hours"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("style", [None, "publication"])
 def test_long_titles_have_lines_beside_each_other(style):
     figure = show({LONG: RAMP, f"{LONG} again": RAMP}, style=style, width=120, title=3 * LONG)

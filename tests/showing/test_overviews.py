@@ -48,6 +48,7 @@ def write_levels(path, levels):
             file.write(level, subfiletype=1, **TILES)
 
 
+@pytest.mark.thorough
 def test_a_stored_level_is_shown(tmp_path, monkeypatch):
     """Only the smallest level with 1024 pixels is read, on the axes of the image."""
     monkeypatch.setattr("dask_tiled.measuring.sampling.SAMPLE_BYTES", PIXELS.nbytes // 2)
@@ -97,6 +98,7 @@ def test_means_of_some_strips_are_shown(tmp_path):
         assert counter.nbytes == sum(file.pages[0].databytecounts[::5])
 
 
+@pytest.mark.thorough
 def test_pixels_of_all_tiles_are_shown(tmp_path, monkeypatch):
     """As long as all tiles may be decoded, single pixels of them are taken."""
     monkeypatch.setattr("dask_tiled.measuring.sampling.SAMPLE_BYTES", PIXELS.nbytes // 4)
@@ -116,6 +118,7 @@ def test_few_rows_of_uncompressed_images_are_read(tmp_path):
     assert counter.nbytes <= PIXELS.nbytes // 2
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("small_samples")
 def test_channels_and_stacks_of_large_images(tmp_path):
     """Each channel is averaged by itself; of a stack, one frame is read."""
@@ -130,6 +133,7 @@ def test_channels_and_stacks_of_large_images(tmp_path):
     np.testing.assert_allclose(found, means[0, ::3, ::3])
 
 
+@pytest.mark.thorough
 def test_levels_keep_calibrations_and_options(tmp_path):
     """Levels of every format, by number or name, on axes whose ends agree."""
     write_levels(tmp_path / "a.tif", [PIXELS, PIXELS[::2, ::2]])
@@ -165,6 +169,7 @@ def test_small_images_open_no_levels(tmp_path):
     assert overview(arr, (0, 1), 4096).arr is arr
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("small_samples")
 def test_parts_of_an_array_are_sampled(tmp_path):
     """A slice has no levels: its tiles are averaged."""
@@ -174,6 +179,7 @@ def test_parts_of_an_array_are_sampled(tmp_path):
     np.testing.assert_allclose(found, means[::2, ::2])
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize("config", ["contig", "separate"])
 def test_colours_are_not_averaged_with_each_other(tmp_path, config):

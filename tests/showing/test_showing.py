@@ -13,6 +13,8 @@ from dask_tiled.model.axes import Axis
 from dask_tiled.showing import panels
 from dask_tiled.testing import write_mib, write_nrrd
 
+pytestmark = pytest.mark.thorough
+
 NAV = 12, 16
 ROWS, COLUMNS = np.ogrid[:24, :24]
 DISK = np.hypot(ROWS - 11, COLUMNS - 13) <= 5

@@ -47,6 +47,7 @@ def cells(tmp_path):
     return dask_tiled.open_dataset(tmp_path / "cells.ome.tif"), pixels
 
 
+@pytest.mark.thorough
 def test_channels_are_never_averaged(cells):
     arr, pixels = cells
     figure = show(arr)
@@ -58,6 +59,7 @@ def test_channels_are_never_averaged(cells):
     assert "mean of each along z" in figure.get_supxlabel()
 
 
+@pytest.mark.thorough
 def test_channels_keep_their_names(cells):
     arr, pixels = cells
     assert [*drawn(show(arr[1:, 2]))][:2] == ["GFP <x>", "RFP"]
@@ -75,6 +77,7 @@ def test_composite_keeps_the_colour_of_each_channel():
     assert image[7, 0].tolist() == [255, 0, 255]
 
 
+@pytest.mark.thorough
 def test_composite_has_the_colours_of_the_file_and_a_legend():
     pixels = np.zeros((2, 8, 8), "u1")
     pixels[0, :4], pixels[1, 4:] = 9, 9
@@ -97,6 +100,7 @@ def test_samples_stored_as_blue_green_red_are_colours(tmp_path):
     np.testing.assert_array_equal(found, frame[..., ::-1])
 
 
+@pytest.mark.thorough
 def test_many_channels_are_sampled():
     axes = [Axis("c"), Axis("y"), Axis("x")]
     figure = show(labelled(da.ones((9, 5, 6)), axes))
@@ -125,6 +129,7 @@ def test_vectors_have_a_direction_panel():
     assert not figure.get_supxlabel()
 
 
+@pytest.mark.thorough
 def test_arrows_point_down_for_positive_y():
     figure = show(vectors(np.where(np.arange(24)[:, None] < 12, 2.0, -2.0), np.zeros((24, 24))))
     (arrows,) = figure.axes[0].collections
@@ -143,6 +148,7 @@ def test_directions_have_distinct_hues():
     assert len({tuple(colour) for colour in (right, down, left, up)}) == 4
 
 
+@pytest.mark.thorough
 def test_vectors_are_drawn_from_their_mean():
     rows = np.random.default_rng(1).normal(31.5, 0.5, (12, 12))
     figure = show(vectors(rows, np.full((12, 12), 40.0)))
@@ -169,6 +175,7 @@ def test_unnamed_last_axis_of_two_gives_two_images():
     assert np.array_equal(found["axis 2 = 1"], pixels[..., 1])
 
 
+@pytest.mark.thorough
 def test_masks_are_images():
     pixels = np.arange(5 * 6 * 3).reshape(5, 6, 3)
     axes = [*SCAN, Axis("mask", labels=("inner", "ring", "outer"))]
@@ -212,6 +219,7 @@ def upright(image):
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("codes", "suffix"),
     [("RAS", "nii"), ("LPS", "nii"), ("PSR", "mgz"), ("IAL", "nii"), ("ARI", "mgz")],
@@ -233,6 +241,7 @@ def test_volumes_are_shown_in_anatomical_views(tmp_path, codes, suffix):
         assert np.array_equal(found, expected[letters(axes)])
 
 
+@pytest.mark.thorough
 def test_extents_turn_with_the_pixels(tmp_path):
     nibabel = pytest.importorskip("nibabel")
     affine = np.diag([-2.0, -2.0, 2.0, 1.0])  # axes point left, posterior, superior
@@ -269,6 +278,7 @@ def test_spaces_of_nrrd(tmp_path, space):
     assert letters(show(header).axes[0]) == "APLR"
 
 
+@pytest.mark.thorough
 def test_series_of_volumes_show_one_volume(tmp_path):
     nibabel = pytest.importorskip("nibabel")
     pixels = np.random.default_rng(6).integers(0, 99, (5, 6, 7, 3), "int16")
@@ -278,6 +288,7 @@ def test_series_of_volumes_show_one_volume(tmp_path):
     assert len(figure.axes) == 3
 
 
+@pytest.mark.thorough
 def test_units_of_values(tmp_path):
     pixels = np.random.default_rng(7).poisson(9, (4, 5, 8, 8)).astype("uint16")
     path = write_mib(tmp_path / "scan.mib", pixels)

@@ -30,6 +30,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.thorough
 def test_only_one_package_uses_names_that_systems_lack():
     """Names are those that the system package looks up, and a list of others."""
     of = {module: {*NAMES.get(module, ()), *OTHERS.get(module, ())} for module in {*NAMES, *OTHERS}}

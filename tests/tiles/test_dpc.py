@@ -254,6 +254,7 @@ def test_iterations_have_no_neighbours_beyond_edges_and_bridge_holes():
 
 # Two further values of the interaction constant: Kirkland, Advanced Computing in Electron
 # Microscopy, figure 5.6; de Graef, Introduction to Conventional TEM, table 2.2.
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("volts", "sigma"), [(100e3, 9.244e-3), (200e3, 7.288e-3), (300e3, 6.526e-3)]
 )

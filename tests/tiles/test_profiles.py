@@ -138,6 +138,7 @@ def test_computed_together_with_masks(path, frames):
     np.testing.assert_array_equal(found[2], frames.sum((0, 1)))
 
 
+@pytest.mark.thorough
 def test_results_pickle_and_have_names(path):
     """Tasks carry a few numbers, not masks of a frame's size."""
     arr = open_dataset(path)

@@ -207,6 +207,7 @@ def test_nan_and_infinity_propagate(tmp_path):
     np.testing.assert_array_equal(found, [64, np.nan, np.inf, 64])
 
 
+@pytest.mark.thorough
 @settings(max_examples=25)
 @given(st.data())
 def test_masks_are_einsum(path, frames, data):

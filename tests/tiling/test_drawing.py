@@ -83,6 +83,7 @@ def test_chunks_and_tiles_are_drawn(describe):
     assert lines_of(many._repr_html_()) < 100
 
 
+@pytest.mark.thorough
 def test_pictures_of_a_million_chunks_are_small(describe):
     desc = describe((1_000_000,), (4,))
     scheme = negotiate(desc, chunk_bytes=8)

@@ -10,6 +10,8 @@ from checks import ran
 
 from dask_tiled import show
 
+pytestmark = pytest.mark.thorough
+
 BACKEND = """
 from matplotlib.backend_bases import FigureManagerBase
 from matplotlib.backends.backend_agg import FigureCanvasAgg

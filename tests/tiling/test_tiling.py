@@ -88,6 +88,7 @@ def kinds(wishes):
     return {w.by for w in wishes} or {"tile"}
 
 
+@pytest.mark.thorough
 @unhurried
 @given(cases())
 @example((((3,), (1,), "u1", 2, 1), [], 3))
@@ -126,6 +127,7 @@ def test_chunks(case):
     assert all(len(set(axis[:-1])) <= 1 for axis in (*axes, last))
 
 
+@pytest.mark.thorough
 @unhurried
 @given(cases(n_budgets=2))
 def test_larger_budgets_never_give_smaller_chunks(case):
@@ -137,6 +139,7 @@ def test_larger_budgets_never_give_smaller_chunks(case):
     assert small <= large
 
 
+@pytest.mark.thorough
 @unhurried
 @given(cases())
 def test_tiles(case):
@@ -195,6 +198,7 @@ def borders(nav, scheme):
     return set(firsts.ravel().tolist())
 
 
+@pytest.mark.thorough
 @unhurried
 @given(cases())
 @example((((2, 10), (1,), "u1", 5, 1), [], 4))
@@ -601,6 +605,7 @@ def edges_of(axis):
     return np.cumsum(axis)[:-1].tolist()
 
 
+@pytest.mark.thorough
 @unhurried
 @given(questions())
 def test_chunks_and_tiles_cover_and_keep_blocks_whole(question):
@@ -661,6 +666,7 @@ def test_chunks_and_tiles_are_bounded(question):
         assert scheme.tile_shape[0] in {1, frames} or any(n > 1 for n in first)
 
 
+@pytest.mark.thorough
 @unhurried
 @given(questions())
 def test_chunks_are_even(question):
@@ -727,6 +733,7 @@ def test_budgets_count_converted_bytes():
     assert "float32" in negotiate(SCAN, dtype="f4").explain()
 
 
+@pytest.mark.thorough
 @unhurried
 @given(st.sets(st.integers(0, 999), min_size=1), st.integers(1, 200), st.integers(1, 1000))
 def test_chunks_of_scattered_selections(numbers, per_file, frames):
@@ -925,6 +932,7 @@ def test_chunks_of_large_files_grow(terabytes, by):
     assert 0.95 * wanted <= count <= min(1.02 * wanted, 10_000)
 
 
+@pytest.mark.thorough
 def test_chunks_of_large_series_grow():
     """Files of a series are divided evenly, or combined, into at most 10,000 chunks."""
     for per_file in (100, 1000, 4500, 100_000):

@@ -45,6 +45,7 @@ def test_epoch_has_every_sample_once(path, shuffle):
     assert (found == np.arange(101)).all() == (shuffle is False)
 
 
+@pytest.mark.thorough
 @given(data=st.data())
 def test_order_depends_only_on_seed_and_epoch(data):
     count, size = data.draw(st.integers(1, 60)), data.draw(st.integers(1, 20))

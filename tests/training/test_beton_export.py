@@ -90,6 +90,7 @@ def test_files_equal_ffcvs_byte_for_byte(data, tmp_path, name):
     assert found == expected
 
 
+@pytest.mark.thorough
 @given(data=st.data())
 def test_independent_reader_reads_the_samples(tmp_path_factory, data):
     count = data.draw(st.integers(0, 20))
@@ -152,6 +153,7 @@ def test_dask_arrays_are_written_chunk_by_chunk(tmp_path, chunks, scheduler):
     np.testing.assert_array_equal(open_dataset(some, field="x"), values[[5, 99, 5, 99]])
 
 
+@pytest.mark.thorough
 def test_threads_and_processes_write_the_same_file(tmp_path):
     samples = Dataset([(bytes(100 * i), np.full(30, i, "u2")) for i in range(200)])
     types = {"text": "bytes", "x": ("u2", (30,))}

@@ -76,6 +76,7 @@ def test_batches_do_not_depend_on_workers(source, workers, method):
         assert len(data) == len(expected)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("world", [1, 2, 3])
 @settings(max_examples=15)
 @given(data=st.data())
@@ -122,6 +123,7 @@ def test_an_epoch_resumes_at_each_batch(source, workers):
         assert numbers(again) == whole[stop:]
 
 
+@pytest.mark.thorough
 def test_a_state_serves_any_number_of_workers(source):
     data = batches_of(source, shuffle="pages", seed=1)
     data.set_epoch(4)
@@ -136,6 +138,7 @@ def test_a_state_serves_any_number_of_workers(source):
     assert data.state_dict() == {"epoch": 5, "batch": 0}
 
 
+@pytest.mark.thorough
 def test_workers_that_persist_see_the_epoch(source):
     data = batches_of(source, shuffle="all")
     loader = loaded(data, 2, persistent_workers=True)
@@ -144,6 +147,7 @@ def test_workers_that_persist_see_the_epoch(source):
         assert numbers(loader) == numbers(batches_of(source, shuffle="all", epoch=epoch))
 
 
+@pytest.mark.thorough
 def test_iter_batches_in_workers(source):
     class Batches(torch.utils.data.IterableDataset):
         def __iter__(self):
@@ -161,6 +165,7 @@ def test_iter_batches_in_workers(source):
         assert found == sorted(times * expected)
 
 
+@pytest.mark.thorough
 def test_more_workers_than_batches(source):
     assert numbers(loaded(batches_of(source, 60), 2)) == [[*range(COUNT)]]
 
@@ -190,6 +195,7 @@ def test_objects_are_lists(tmp_path):
     assert loading.Frames(path)[1]["text"] == b"bc"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("workers", [0, 2])
 def test_frames_by_number(source, workers):
     options = {"multiprocessing_context": "fork"} if workers else {}
@@ -211,6 +217,7 @@ def test_frames_like_a_sequence(source):
         data[COUNT]
 
 
+@pytest.mark.thorough
 def test_a_killed_worker_is_an_error(source):
     data = batches_of(source, transform=lambda _: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(RuntimeError, match="worker"):
@@ -242,6 +249,7 @@ def ranks(monkeypatch):
     return be
 
 
+@pytest.mark.thorough
 def test_ranks_of_torch_divide_samples(source, ranks):
     found = []
     for rank in range(2):
@@ -314,6 +322,7 @@ def test_wrong_states_and_dtypes(source):
         next(iter(loading.IterableBatches(dates, 2)))
 
 
+@pytest.mark.thorough
 def test_patterns_and_patches_in_workers(source):
     scan = source[0]
     data = loading.IterableBatches(dask_tiled.Patterns(scan, size=(2, 2)), 4, shuffle="all")

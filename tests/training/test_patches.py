@@ -33,6 +33,7 @@ def cuts(draw):
     return patch, {name: draw(st.integers(0, size - 1)) for name, size in patch.items()}
 
 
+@pytest.mark.thorough
 @settings(max_examples=40)
 @given(
     cut=cuts(),

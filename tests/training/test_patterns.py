@@ -36,6 +36,7 @@ def expected(size, binning, center, shift, pixels=PIXELS):
     return np.array(found)
 
 
+@pytest.mark.thorough
 @settings(max_examples=50)
 @given(
     size=st.tuples(st.integers(1, 20), st.integers(1, 36)),
