@@ -23,9 +23,9 @@ from dask_tiled.errors import (
     check_flag,
     nearest,
 )
-from dask_tiled.files.file import File, is_following
+from dask_tiled.files.file import File, is_following, read_head
 from dask_tiled.files.paths import OF_AXES, absolute, in_folder, is_url, list_folder, without_scheme
-from dask_tiled.formats.registry import Format, formats, named, recognised_by
+from dask_tiled.formats.registry import HEAD_BYTES, Format, formats, named, recognised_by
 from dask_tiled.formats.tools.files import natural_key
 from dask_tiled.formats.unrecognised import unrecognised, wrong_format
 from dask_tiled.model.description import Description
@@ -281,11 +281,12 @@ def detect(path: str) -> Format:
     claimants = [format for format in formats().values() if suffix in format.extensions]
     others = [format for format in formats().values() if suffix not in format.extensions]
     reasons: dict[str, str] = {}
-    format = recognised_by((*claimants, *others), path, reasons)
+    head = read_head(path, HEAD_BYTES)
+    format = recognised_by((*claimants, *others), path, reasons, head)
     if format is None and len(claimants) == 1 and suffix not in _OF_ALL_KINDS:
         return claimants[0]
     if format is None:
-        raise unrecognised(path, reasons)
+        raise unrecognised(path, reasons, head)
     return format
 
 

@@ -296,10 +296,13 @@ def named(name: Any, path: str | None = None) -> Format:
 
 
 def recognised_by(
-    candidates: Iterable[Format], path: str, reasons: dict[str, str]
+    candidates: Iterable[Format], path: str, reasons: dict[str, str], head: bytes | None = None
 ) -> Format | None:
-    """Return the first format that recognises a file; collect the reasons of the others."""
-    head = read_head(path, HEAD_BYTES)
+    """Return the first format that recognises a file; collect the reasons of the others.
+
+    ``head`` are the first `HEAD_BYTES` bytes; they are read unless they are given.
+    """
+    head = read_head(path, HEAD_BYTES) if head is None else head
     for format in candidates:
         try:
             reason = format.call("sniff", path, path, head)

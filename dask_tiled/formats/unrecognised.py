@@ -47,10 +47,10 @@ _HINT = (
 
 
 def unrecognised(
-    path: str, reasons: Mapping[str, str], *, hint: str | None = None, **details: Any
+    path: str, reasons: Mapping[str, str], head: bytes, *, hint: str | None = None, **details: Any
 ) -> UnknownFormatError:
-    """Return the error for a file whose content no format recognises."""
-    look = _signature(path) or _look(path)
+    """Return the error for a file whose content no format recognises; ``head`` is its start."""
+    look = _signature(head) or _look(path, head)
     advice = next((text for kind, text in _ADVICE.items() if look.startswith(kind)), None)
     hint = advice or hint or _HINT
     problem = f"no format recognises the file, which looks like {look}"
@@ -79,42 +79,38 @@ def wrong_format(
     told = {name: getattr(error, name) for name in ("path", "where", "expected", "found")}
     reasons: dict[str, str] = {}
     if named:
-        other = _recognised(path, reasons)
+        other = recognised_by(formats().values(), path, reasons)
         if other in (None, format) or error.hint is not None:
             return None
         hint = f"The file looks like {other.name}: pass format={other.name!r}, or no format."
         return type(error)(error.problem, **told, hint=hint)
     by_suffix = os.path.splitext(path)[1].lower() in format.extensions
-    short = isinstance(error, TruncatedFileError) and _signature(path)
-    corrupt = short or isinstance(error, CorruptFileError)
-    if not by_suffix or not corrupt or _recognised(path, reasons) is not None:
+    if not by_suffix or not isinstance(error, (TruncatedFileError, CorruptFileError)):
+        return None
+    head = read_head(path, HEAD_BYTES)
+    corrupt = isinstance(error, CorruptFileError) or _signature(head)
+    if not corrupt or recognised_by(formats().values(), path, reasons, head) is not None:
         return None
     if told["path"] and absolute(told["path"]) == absolute(path):
         told["path"] = None
     found = DatasetError(error.problem, **told)
     expected = f"{format.name}, by the suffix"
-    return unrecognised(path, reasons, expected=expected, found=found, hint=error.hint)
+    return unrecognised(path, reasons, head, expected=expected, found=found, hint=error.hint)
 
 
-def _recognised(path: str, reasons: dict[str, str]) -> Format | None:
-    return recognised_by(formats().values(), path, reasons)
-
-
-def _signature(path: str) -> str:
+def _signature(head: bytes) -> str:
     """Return the type of a file by its magic number; empty if unknown."""
-    head = read_head(path, HEAD_BYTES)
     if _RECORDING.match(head):
         return "an EEG recording (EDF, the European Data Format, or BDF)"
     return next((kind for at, magic, kind in _SIGNATURES if head.startswith(magic, at)), "")
 
 
-def _look(path: str) -> str:
+def _look(path: str, head: bytes) -> str:
     """Describe the content of a file in common words."""
     if os.fspath(path).endswith(OF_AXES):
         return "saved axes of a scan: open the scan"
     if is_n5(os.fspath(path)):
         return "the attributes of an N5 folder, which is not supported"
-    head = read_head(path, HEAD_BYTES)
     if not head.strip(b"\0"):
         return "nothing but zeros at its start: perhaps a copy was not finished"
     try:

@@ -16,6 +16,7 @@ from dask_tiled import (
     open_dataset,
     register_format,
 )
+from dask_tiled.files import file
 from dask_tiled.formats.registry import _installed, _registered
 from dask_tiled.testing import counting_frames, write_mib
 
@@ -141,3 +142,24 @@ def test_formats_of_the_suffix_are_asked_first(install, path):
     install(Entry("other", replace(other, extensions=(".else",))), Entry("mine", MINE))
     assert describe(path).format == "mine"
     assert not asked
+
+
+@pytest.mark.parametrize(
+    ("content", "most"),
+    [(b"a note about the night\n", 1), (b"a note\n" * 1000, 3), (b"\0" * 99, 1)],
+)
+def test_the_head_of_a_file_is_read_once(tmp_path, monkeypatch, content, most):
+    """Of a longer file, HDF5 is looked for behind a user block of 4096 bytes, too."""
+    path, opened = tmp_path / "notes.txt", []
+    path.write_bytes(content)
+    open_regular = file._regular
+
+    def counted(path, *flags):
+        opened.append(path)
+        return open_regular(path, *flags)
+
+    monkeypatch.setattr(file, "_regular", counted)
+    with pytest.raises(UnknownFormatError):
+        dask_tiled.describe(path)
+    assert opened
+    assert len(opened) <= most

@@ -37,7 +37,7 @@ from dask_tiled.formats.hdf5.grids import Box
 from dask_tiled.formats.hdf5.library import filters_of, safely
 from dask_tiled.formats.hdf5.pieces import Pieces
 from dask_tiled.formats.hdf5.tree import Tree
-from dask_tiled.formats.registry import Format
+from dask_tiled.formats.registry import HEAD_BYTES, Format
 from dask_tiled.model.axes import Axis, nav_axes, sig_axes
 from dask_tiled.model.channels import CHANNELS
 from dask_tiled.model.decoders import BlockDecoder, Conversion, Decoder
@@ -63,9 +63,8 @@ DATASETS: tuple[type, ...] = (Number, str, NoneType)
 
 def sniff(path: str, head: bytes) -> str | None:
     """Check for the magic bytes: at the start, or at a power of two after a user block."""
-    at = 0
-    while at == 0 or read_head(path, 1, at):
-        found = head[at : at + 8] if at + 8 <= len(head) else read_head(path, 8, at)
+    at, is_whole = 0, len(head) < HEAD_BYTES
+    while found := head[at : at + 8] if is_whole or at < HEAD_BYTES else read_head(path, 8, at):
         if found == HDF5:
             return None
         at = 2 * at or 512

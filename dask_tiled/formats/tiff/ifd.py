@@ -246,6 +246,8 @@ def is_ome_tiff(path: str, head: bytes) -> bool:
         start, nbytes = find_description(path) if is_tiff(head) else (0, 0)
     except DatasetError:
         return False
+    if nbytes < len(END_OF_OME):
+        return False
     for tail in PADDED:
         end = read_head(path, min(nbytes, tail), start + max(0, nbytes - tail)).rstrip(BLANK)
         if len(end) >= len(END_OF_OME):
