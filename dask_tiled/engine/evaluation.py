@@ -287,7 +287,8 @@ class StageSink:
         places = (table.places for table in self._bound.vectors.tables)
         self._stages = list(zip(job.program.stages, self._bound.steps, places, strict=True))
         self._memory: dict[Register, Array] = {}
-        self._workspace = Workspace()
+        self.workspace = Workspace()
+        """Files of the other sources, which stay open while the chunk is read."""
         self._readers: dict[Hashable, Reader] = {}
 
     def tile_shape(self) -> tuple[int, ...]:
@@ -322,11 +323,10 @@ class StageSink:
         start = int(np.ravel_multi_index(corner, self._shape))
         values: dict[Register, Array] = {}
         for stage, steps, places in self._stages:
-            with self._workspace:  # the pixels may be a view of a mapped file
-                for to, source in stage.reads.items():
-                    values[to] = self._read(source, to, place) if source else tile
-                values.update((to, self._room(to, tile.shape)) for to in stage.kept)
-                self._run(steps, places, values, start, tile)
+            for to, source in stage.reads.items():
+                values[to] = self._read(source, to, place) if source else tile
+            values.update((to, self._room(to, tile.shape)) for to in stage.kept)
+            self._run(steps, places, values, start, tile)
 
     def _read(self, number: int, to: Register, place: tuple[slice, ...]) -> Array:
         """Read the tile of another source."""
@@ -337,7 +337,7 @@ class StageSink:
         ]
         reader = self._readers.get((number, *sig))
         if reader is None:
-            reader = Reader(source, (*self._chunk.box[:n], *sig), self._workspace)
+            reader = Reader(source, (*self._chunk.box[:n], *sig), self.workspace)
             # Plans of corrections are as large as frames: keep them for one tile only.
             if source.conversion.corrections is None and len(self._readers) < KEPT_READERS:
                 self._readers[number, *sig] = reader

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import cache, partial
 from itertools import product
 from typing import NamedTuple
@@ -113,7 +114,11 @@ def show_tiles(
     Tiles of a source are decoded into one buffer, unless they can be viewed in place.
     """
     parts = list(parts_of(chunk.sig_shape, tile_shape[1:]))
-    with Workspace() as workspace:
+    with ExitStack() as stack:
+        workspace = stack.enter_context(Workspace())
+        for sink, _ in sinks:
+            if isinstance(sink, StageSink):
+                stack.enter_context(sink.workspace)
         if isinstance(pixels, Source):
             reader = Reader(pixels, chunk.box, workspace, parts if len(parts) > 1 else None)
             if len(parts) == 1 and fold_events(reader, [sink for sink, _ in sinks]):
