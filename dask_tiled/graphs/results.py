@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from threading import Lock
 
 import numpy as np
+from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 from dask.local import get_sync
 
@@ -33,7 +35,7 @@ from dask_tiled.graphs.names import (
 from dask_tiled.graphs.schedulers import Get
 from dask_tiled.model.indexing import Array, like_numpy
 from dask_tiled.plans.lowering import Known
-from dask_tiled.plans.plan import takes_time
+from dask_tiled.plans.plan import in_fewer_chunks, takes_time
 from dask_tiled.plans.tasks import Block, Key, Nested, Room, pixels_in, pixels_of
 from dask_tiled.reading.cluster import on_a_cluster
 from dask_tiled.reading.reader import Source
@@ -134,14 +136,18 @@ def concatenated(final: str, tasks: Iterable[Task], name: str, chunks: Chunks) -
             key = name, *place
             chunk = Task(None, finished_later, *made[key].args)
             made[key] = Task(key, put, TaskRef(result), grid, place, chunk)
-    depth = len(next(iter(refs)))
-    for n in reversed(range(depth or 1)):
+    layers[final] = MaterializedLayer({final: last(_nested(refs))})
+    return layers
+
+
+def _nested(refs: Mapping[Key, object]) -> object:
+    """Nest the chunks of an array, given in C order, in lists, as dask's last step has them."""
+    for n in reversed(range(len(next(iter(refs))) or 1)):
         rows: dict[Key, list[object]] = {}
         for place, ref in refs.items():
             rows.setdefault(place[:n], []).append(ref)
         refs = {place: List(*row) for place, row in rows.items()}
-    layers[final] = MaterializedLayer({final: last(refs[()])})
-    return layers
+    return refs[()]
 
 
 def last_steps(graph: HighLevelGraph) -> dict[str, Task]:
@@ -183,11 +189,13 @@ def put_together(
     known: Mapping[str, Known],
     steps: Mapping[str, Task],
     unseen: Collection[str],
+    *,
+    merging: bool,
 ) -> tuple[HighLevelGraph, dict[str, Known]]:
     """Replace dask's last steps: tasks of known pixels write into the result.
 
-    ``unseen`` layers have no other consumers. The second result holds their computations that can
-    run in place, under new names.
+    ``unseen`` layers have no other consumers; ``merging`` gives small chunks of them fewer tasks.
+    The second result holds the computations that can run in place, under new names.
     """
     taken = dict[str, Known]()
     layers: dict[str, Layer] = {**graph.layers}
@@ -198,7 +206,7 @@ def put_together(
         chunks = None if work is None else work.made_chunks
         if work is None or chunks is None:
             continue
-        if math.prod(map(len, chunks)) < len(task.dependencies):  # some chunks are empty
+        if math.prod(map(len, chunks)) != len(task.dependencies):  # some chunks are empty
             continue
         alone = name in unseen and isinstance(reads, Blockwise) and reads.task.func is pixels_of
         shape, axes = tuple(map(sum, chunks)), tuple(range(len(chunks)))
@@ -212,10 +220,17 @@ def put_together(
             continue
         if math.prod(shape) < LEAST_RESULT_PIXELS:
             continue
-        result, putting = f"result-{final}", f"put-{final}"
         in_place = not work.recipe.is_read and work.recipe.view.is_in_order
-        if name in unseen and name in known and in_place:
-            name = f"{name}-here"  # noqa: PLW2901 - another array than the layer itself
+        in_place = in_place and name in unseen and name in known
+        own = ""
+        if (in_place or alone) and merging and work.recipe.job is None:
+            (fewer,) = in_fewer_chunks({name: work}, {name}).values()
+            if fewer.chunks != work.chunks and fewer.made_chunks is not None:
+                # Workers may still hold chunks of another graph: merged ones get other names.
+                work, chunks, own = fewer, fewer.made_chunks, f"-{tokenize(fewer.grid)}"
+        result, putting = f"result-{final}", f"put-{final}{own}"
+        if in_place:
+            name = f"{name}-here{own}"  # noqa: PLW2901 - another array than the layer itself
             taken[name] = work.but(name=name)
         given: tuple[object, object] = name, axes
         numblocks = {name: tuple(map(len, chunks))}
@@ -228,7 +243,8 @@ def put_together(
         layers[result] = MaterializedLayer({result: Task(result, OutputBuffer, shape)})
         layers[putting] = blockwise(put, putting, axes, *arguments, numblocks=numblocks)
         layers[putting].annotations = fused(*work.annotated) or None
-        parts = task.args[0].substitute({key: (putting, *key[1:]) for key in task.dependencies})
+        places = product(*map(range, map(len, chunks)))
+        parts = _nested({k: TaskRef((putting, *k)) for k in places})
         layers[final] = MaterializedLayer(
             {final: Task(final, OutputBuffer.whole, TaskRef(result), parts)}
         )

@@ -180,7 +180,8 @@ def planned(graph: HighLevelGraph, keys: Keys, *, arriving: bool = False) -> Pla
     finals = {x: task.key for x, task in steps.items() if len(users[x]) == 1 and x not in wanted}
     if long := [chain for chain in _chains(trees, known, users, wanted) if len(chain) > LEVELS]:
         graph = in_few_levels(graph, long)
-    graph, taken = put_together(graph, known, steps, finals)
+    merging = len(wanted) == 1 and not arriving  # another result may read the same chunks
+    graph, taken = put_together(graph, known, steps, finals, merging=merging)
     known |= taken
     if all(x.recipe.is_read for x in known.values()):
         return Planned(graph, graph.layers, why)

@@ -30,10 +30,9 @@ from dask_tiled.model.calibration import Calibration, Calibrations, calibrated
 from dask_tiled.model.description import BY_USER, Description
 from dask_tiled.model.indexing import basic_cuts, cut_again, cut_chunks
 from dask_tiled.model.instrument import Instrument
-from dask_tiled.opened.at_once import METHODS, Reducing
+from dask_tiled.opened.at_once import METHODS, LateArray, Reducing, unobserved
 from dask_tiled.opened.by_name import by_axis, positions_of, selected
 from dask_tiled.opened.choosing import SETTINGS, at_points, picked, reshaped
-from dask_tiled.opened.deferred import LateArray, unobserved
 from dask_tiled.opened.page import page
 from dask_tiled.opened.parts import OpenedPart
 from dask_tiled.opened.persisted import follow, remember

@@ -15,6 +15,7 @@ from checks import coarsened, peak_memory
 import dask_tiled
 from dask_tiled.graphs import results
 from dask_tiled.graphs.results import OutputBuffer
+from dask_tiled.plans import plan
 from dask_tiled.testing import write_mib, write_raw
 from dask_tiled.tiling.bases import Grid
 
@@ -66,6 +67,7 @@ EXPRESSIONS = {
 @pytest.fixture(autouse=True)
 def small_results_too(monkeypatch):
     monkeypatch.setattr(results, "LEAST_RESULT_PIXELS", 2)
+    monkeypatch.setattr(plan, "LEAST_TASK_BYTES", 1)
     with dask.config.set(scheduler="threads", num_workers=4):
         yield
 
@@ -112,6 +114,19 @@ def test_tasks_write_into_the_result(paths, name, chunks, expression):
     assert found.flags.writeable
     assert found.flags.c_contiguous
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("name", ["pixels", "computed", "split", "sums of bins"])
+def test_small_chunks_share_a_task(paths, name, monkeypatch):
+    """One result has few tasks; several that read the same chunks read them once."""
+    result = EXPRESSIONS[name](arr := opened(paths, "big-endian", (1, 1, 16, 64)))
+    many = dask_tiled.explain(result).tasks
+    monkeypatch.setattr(plan, "LEAST_TASK_BYTES", FRAMES.nbytes // 2)
+    assert dask_tiled.explain(result).tasks == 4  # two chunks, their memory, and the last step
+    assert many == 32
+    np.testing.assert_array_equal(result.compute(), EXPRESSIONS[name](FRAMES))
+    both = dask_tiled.explain(result, arr.sum((2, 3)), arr - 1)
+    assert both.bytes_read == FRAMES.nbytes
 
 
 MADE = {

@@ -15,7 +15,7 @@ from dask.callbacks import Callback
 from distributed import Client, LocalCluster
 
 import dask_tiled
-from dask_tiled.opened.deferred import LateArray
+from dask_tiled.opened.at_once import LateArray
 from dask_tiled.plans.tasks import pixels_in
 from dask_tiled.testing import write_npy
 

@@ -14,8 +14,8 @@ from distributed import Client, LocalCluster
 import dask_tiled
 from dask_tiled import StaleFileError, tiles
 from dask_tiled.engine.folding import FrameSink
+from dask_tiled.opened.at_once import LateArray
 from dask_tiled.opened.axes import shown_of
-from dask_tiled.opened.deferred import LateArray
 from dask_tiled.testing import write_npy
 
 FRAME = (9, 14)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dask_tiled import DatasetError, map_tiles, open_dataset
-from dask_tiled.reading import backends, decoding, mapped, rest
+from dask_tiled.reading import backends, decoding, mapped
 from dask_tiled.system import changes, mounts
 from dask_tiled.testing import counting_frames, write_raw
 
@@ -54,7 +54,7 @@ def is_mapped(arr):
 def advance_clock(monkeypatch, seconds):
     """Set the clock forward."""
     now = time.time_ns()
-    monkeypatch.setattr(rest.time, "time_ns", lambda: now + round(seconds * 1e9))
+    monkeypatch.setattr(backends.time, "time_ns", lambda: now + round(seconds * 1e9))
 
 
 def test_recent_files_are_not_mapped(path, monkeypatch):
@@ -277,8 +277,8 @@ def test_mounts_of_this_machine_can_be_read(path):
     table = mounts.types()
     with open("/proc/self/mountinfo", errors="surrogateescape") as lines:
         assert len(table) == len({line.split()[2] for line in lines})
-    assert rest.is_remote(str(path)) in {True, False}
-    assert not rest.is_remote("/no/such/file")
+    assert backends.is_remote(str(path)) in {True, False}
+    assert not backends.is_remote("/no/such/file")
 
 
 def test_without_mountinfo_files_are_local(path, monkeypatch):
@@ -288,7 +288,7 @@ def test_without_mountinfo_files_are_local(path, monkeypatch):
     monkeypatch.setattr(changes, "_types", {})
     monkeypatch.setattr("builtins.open", fail)
     try:
-        assert not rest.is_remote(str(path))
+        assert not backends.is_remote(str(path))
     finally:
         monkeypatch.undo()
 
