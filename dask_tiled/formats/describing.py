@@ -15,6 +15,8 @@ from functools import partial
 from io import IOBase
 from typing import Any
 
+import numpy as np
+
 from dask_tiled.errors import (
     DatasetError,
     MissingFileError,
@@ -235,7 +237,8 @@ def describe_as(
     if "series" in known and listed:
         given["series"] = False
     try:
-        desc = format.call("describe", paths[0], paths, **{**given, **options})
+        with np.errstate(all="ignore"):  # headers may hold any number
+            desc = format.call("describe", paths[0], paths, **{**given, **options})
     except DatasetError as error:
         better = wrong_format(error, format, paths[0], named=name is not None)
         if better is None:

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from dask_tiled.errors import (
     CorruptFileError,
     DatasetError,
@@ -136,8 +134,7 @@ class Format:
         Functions of plug-ins raise any exceptions; a :class:`~dask_tiled.errors.Guard` converts
         them to errors of the type ``kind``.
         """
-        guard = Guard(path, f"{name} of the format {self.name!r} fails", kind=kind)
-        with guard, np.errstate(all="ignore"):  # headers may hold any number
+        with Guard(path, f"{name} of the format {self.name!r} fails", kind=kind):
             return getattr(self, name)(*args, **options)
 
 
