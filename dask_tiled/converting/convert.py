@@ -155,22 +155,22 @@ def convert(
     suffix = suffix_of(target)
     check_options(target, options)
     maps, maps_disk = options.pop("maps", ()), options.pop("maps_disk", None)
+    if suffix != ZARR:
+        kind, path = KINDS[suffix], file_path(target)
+        check_place(path, kind.is_kind, overwrite=overwrite)
     several = arrays_by_name(data)
+    arr: Any = opened(data) if several is None else several
     if several is not None:
         check_several(target, maps=maps, maps_disk=maps_disk)
     elif maps or maps_disk is not None:
-        data = opened(data)
-        made = maps_of(data, maps or (), maps_disk, "maps_disk")
+        made = maps_of(arr, maps or (), maps_disk, "maps_disk")
         options["with_results"] = made | arrays_of(options.get("with_results"))
     if suffix == ZARR:
-        arr: Any = opened(data) if several is None else several
         to_zarr(arr, target, overwrite=overwrite, progress=progress, **options)
         if options.get("follow") and isinstance(arr, TiledArray):
             arr = arr.refresh()
     else:
-        kind, path = KINDS[suffix], file_path(target)
-        check_place(path, kind.is_kind, overwrite=overwrite)
-        arr = _native(data) if several is None else several
+        arr = _native(arr) if several is None else several
         shown = arr if several is not None else kind.in_order(arr)
         with new_file(path, kind.is_kind, overwrite=overwrite) as written:
             kind.write(shown, path, written, show=progress, **options)
@@ -178,9 +178,8 @@ def convert(
         verify_file(target, arr, progress=progress)
 
 
-def _native(data: Any) -> da.Array:
-    """Open an array that can be written, in native byte order."""
-    arr = opened(data)
+def _native(arr: da.Array) -> da.Array:
+    """Return an array that can be written, in native byte order."""
     check_blocks(arr)
     return arr if arr.dtype.isnative else arr.astype(arr.dtype.newbyteorder("="))
 
