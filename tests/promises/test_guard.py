@@ -18,6 +18,7 @@ from dask_tiled import CorruptFileError, DatasetError, Format, UnknownFormatErro
 from dask_tiled.errors import Guard
 from dask_tiled.formats import tools
 from dask_tiled.formats.registry import _registered
+from dask_tiled.formats.tools.header import read_scattered, read_table
 
 SHAPE, FRAMES = (4, 8), 3
 
@@ -267,9 +268,21 @@ def test_negative_offsets_are_values_of_the_file(path, place, remote):
             assert stream.read() == path.read_bytes()
 
 
-def test_table_that_begins_before_the_file(path):
-    from dask_tiled.formats.tools.header import read_table
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_tables_in_either_byte_order(path, order):
+    """Blocks of 12 bytes: a number of 4 bytes, and other ones."""
+    expected = [7, 70_000, 1 << 31]
+    path.write_bytes(b"head" + b"".join(struct.pack(f"{order}I8x", one) for one in expected))
+    fields = {"n": (0, "u4")}
+    for found in (
+        read_table(path, fields, 4, 12, 3, order),
+        read_scattered(path, fields, np.array([4, 16, 28]), order),
+    ):
+        assert found["n"].tolist() == expected
+        assert found["n"].dtype.isnative
 
+
+def test_table_that_begins_before_the_file(path):
     with pytest.raises(DatasetError) as caught:
         read_table(path, {"n": (0, "u4")}, -8, 4, 3)
     assert caught.value.path == str(path)

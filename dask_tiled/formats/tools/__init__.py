@@ -15,6 +15,7 @@ from dask_tiled.formats.tools.frames import Record, beside_frames, lay_out, reco
 from dask_tiled.formats.tools.header import (
     POSITIVE,
     Fields,
+    Order,
     check_fields,
     parse_fields,
     read_fields,
@@ -49,6 +50,7 @@ __all__ = [
     "Format",
     "Headers",
     "Layout",
+    "Order",
     "Piece",
     "Record",
     "TileRequest",

@@ -71,7 +71,12 @@ def read_fields(
 
 
 def read_table(
-    path: str | os.PathLike[str], fields: Fields, at: int, step: int, count: int
+    path: str | os.PathLike[str],
+    fields: Fields,
+    at: int,
+    step: int,
+    count: int,
+    order: Order = "<",
 ) -> dict[str, Array]:
     """Read the same fields of many headers, without the bytes between them.
 
@@ -81,7 +86,9 @@ def read_table(
     fields : mapping
     at, step, count : int
         Offset of the first header, bytes from one header to the next, and number of
-        headers, at least one; their fields are little-endian.
+        headers, at least one.
+    order : {"<", ">"}
+        Byte order of all fields.
 
     Returns
     -------
@@ -93,7 +100,7 @@ def read_table(
     TruncatedFileError
         The file ends before the last header does.
     """
-    record = record_dtype(fields)
+    record = record_dtype(fields, order)
     file = File.at(path)
     last = at + step * (count - 1)
     if min(at, last) < 0 or max(at, last) + size_of(fields) > file.size:
@@ -101,7 +108,7 @@ def read_table(
         expected = f"{count} headers, {step} bytes apart, from byte {at} on"
         raise TruncatedFileError(problem, path=path, expected=expected, found=found)
     if isinstance(file, RemoteFile):
-        return read_scattered(path, fields, at + step * np.arange(count))
+        return read_scattered(path, fields, at + step * np.arange(count), order)
     values = np.empty(count, record.newbyteorder("="))
     together = max(1, NEAR_BYTES // step)
     with opened_fd(path) as fd:
@@ -115,7 +122,9 @@ def read_table(
     return {name: values[name] for name in fields}
 
 
-def read_scattered(path: str | os.PathLike[str], fields: Fields, places: Index) -> dict[str, Array]:
+def read_scattered(
+    path: str | os.PathLike[str], fields: Fields, places: Index, order: Order = "<"
+) -> dict[str, Array]:
     """Read the same fields of headers that lie anywhere; the rest is as for :func:`read_table`.
 
     Parameters
@@ -123,7 +132,7 @@ def read_scattered(path: str | os.PathLike[str], fields: Fields, places: Index) 
     places : int64 array
         The bytes of the file that the headers begin at.
     """
-    record = record_dtype(fields)
+    record = record_dtype(fields, order)
     file = File.at(path)
     wrong = places[(places < 0) | (places > file.size - record.itemsize)]
     if len(wrong):
