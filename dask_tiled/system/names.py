@@ -21,6 +21,9 @@ NAMES: Names = {
         "O_NONBLOCK": Use("opening without waiting for a pipe", "the kind is checked before"),
         "RWF_NOWAIT": Use("detecting cached pages", "all pages are assumed to be cached"),
         "fork": Use("a fork for each job of the child that reads HDF5 files", PATIENT_CHILD),
+        "memfd_create": Use(
+            "batches of DataLoader workers in memory that is used again", "PyTorch sends them"
+        ),
         "killpg": Use("ending the forks of that child", "the child is terminated"),
         "major": Use("the number of a device", "files count as local, and nothing as mounted"),
         "posix_fadvise": Use("writing back large files early", "the system decides"),

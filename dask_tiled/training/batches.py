@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import chain
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dask_tiled.blocks.ahead import AHEAD_BYTES, read_ahead
 from dask_tiled.errors import DatasetError, check_whole
 from dask_tiled.model.indexing import Index
+from dask_tiled.training.arrays import Make
 from dask_tiled.training.order import PAGE_BYTES, Shuffle, Tail, part_of, shuffled
 from dask_tiled.training.patches import Edges, Patches
 from dask_tiled.training.scans import Batch, SampleSet
@@ -163,15 +166,22 @@ def cut(order: Index, size: int, *, drop_last: bool) -> list[Index]:
 
 
 def read_batches(
-    samples: SampleSet, batches: Sequence[Index], prefetch: int, max_bytes: int
+    samples: SampleSet,
+    batches: Sequence[Index],
+    prefetch: int,
+    max_bytes: int,
+    memory: Callable[[], Make] = lambda: np.empty,
 ) -> Generator[Batch]:
-    """Read batches of sample numbers, several at a time, ahead in threads."""
+    """Read batches of sample numbers, several at a time, ahead in threads.
+
+    ``memory`` returns a function that allocates the samples of a batch that is read alone.
+    """
     # Memory holds the part in use, the waiting one, and those that are read.
     nbytes = min(max_bytes // (prefetch + 2), PAGE_BYTES)
     largest = samples.sample_bytes * max(map(len, batches), default=1)
     step = max(1, nbytes // largest)
     parts = (batches[at : at + step] for at in range(0, len(batches), step))
-    jobs = (_Part(samples, part) for part in parts)
+    jobs = (_Part(samples, part, memory) for part in parts)
     return _flat(read_ahead(jobs, prefetch, max_bytes))
 
 
@@ -185,10 +195,12 @@ class _Part(NamedTuple):
 
     samples: SampleSet
     batches: Sequence[Index]
+    memory: Callable[[], Make]
 
     @property
     def nbytes(self) -> int:
         return sum(map(len, self.batches)) * self.samples.sample_bytes
 
     def compute(self) -> Iterator[Batch]:
-        return iter(self.samples.read(self.batches))
+        make = self.memory() if len(self.batches) == 1 else np.empty
+        return iter(self.samples.read(self.batches, make))

@@ -14,10 +14,12 @@ from dask_tiled.blocks.ahead import AHEAD_BYTES
 from dask_tiled.errors import DatasetError, check_whole, require_extra, warn
 from dask_tiled.foreign import NoSuchNameError, find
 from dask_tiled.model.indexing import Index
+from dask_tiled.training.arrays import Make
 from dask_tiled.training.batches import cut, read_batches, worker_of_torch
 from dask_tiled.training.order import Shuffle, Tail, check_shuffle, part_of, shuffled, span_of
 from dask_tiled.training.patches import POSITION, START, Edges, Patches
 from dask_tiled.training.scans import Batch, SampleSet
+from dask_tiled.training.shared import SentBatches
 
 torch: Any = require_extra("torch", "torch")
 
@@ -124,6 +126,7 @@ class IterableBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         self._epoch = first.share_memory_()
         self._next = self._first = 0
         self._is_loaded_in_worker = False
+        self._sent = SentBatches()
 
     @property
     def epoch(self) -> int:
@@ -157,13 +160,16 @@ class IterableBatches(torch.utils.data.IterableDataset):  # type: ignore[misc]
         return self._read(batches[first::workers], workers)
 
     def _read(self, batches: Sequence[Index], step: int) -> Iterator[Any]:
-        made = read_batches(self._samples, batches, self._prefetch, self._max_bytes)
+        is_direct = self._dtype is None and self._transform is None
+        memory = self._sent.make if is_direct else lambda: np.empty
+        made = read_batches(self._samples, batches, self._prefetch, self._max_bytes, memory)
         with closing(made):
-            for batch in made:
+            for batch, numbers in zip(made, batches, strict=True):
                 tensors = _tensors(batch, self._dtype)
                 made_of = tensors if self._transform is None else self._transform(tensors)
+                del batch, tensors
                 self._next += step  # not before: the state names a batch that fails
-                yield made_of
+                yield self._sent.shared(made_of, self._size / len(numbers))
 
     def state_dict(self) -> dict[str, int]:
         """Return the epoch and the number of the next batch, of this worker if there are any."""
@@ -245,6 +251,7 @@ class Frames(torch.utils.data.Dataset):  # type: ignore[misc]
         patches = Patches.of(patch, overlap, edges)
         self._samples = SampleSet.of(source, samples, fields, options, patches)
         self._dtype, self._transform = _checked(dtype, transform)
+        self._sent = SentBatches()
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -253,7 +260,9 @@ class Frames(torch.utils.data.Dataset):  # type: ignore[misc]
     def __getitem__(self, number: Any) -> Any:
         """Read a sample, or several as one batch."""
         if isinstance(number, (list, tuple)) and number:
-            return self._transformed(self._read(number))
+            is_direct = self._dtype is None and self._transform is None
+            batch = self._read(number, self._sent.make() if is_direct else np.empty)
+            return self._sent.shared(self._transformed(batch))
         if np.ndim(number):
             raise DatasetError("not a number of a sample", found=repr(number))
         return self.__getitems__([number])[0]
@@ -266,13 +275,13 @@ class Frames(torch.utils.data.Dataset):  # type: ignore[misc]
         some = ({name: column[k] for name, column in columns.items()} for k in range(len(numbers)))
         return [*map(self._transformed, some)]
 
-    def _read(self, numbers: Sequence[int]) -> dict[str, Any]:
+    def _read(self, numbers: Sequence[int], make: Make = np.empty) -> dict[str, Any]:
         wanted = np.array([check_whole("number", number) for number in numbers], np.int64)
         wanted = np.where(wanted < 0, wanted + len(self), wanted)
         wrong = (wanted < 0) | (wanted >= len(self))
         if wrong.any():
             raise IndexError(f"no sample {np.asarray(numbers)[wrong][0]} of {len(self)}")
-        (batch,) = self._samples.read([wanted])
+        (batch,) = self._samples.read([wanted], make)
         return _tensors(batch, self._dtype)
 
     def _transformed(self, sample: Any) -> Any:

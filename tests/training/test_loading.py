@@ -1,10 +1,12 @@
 """Data sets of PyTorch: each sample once among workers and ranks, resumed, as tensors."""
 
+import gc
 import os
 import signal
 import subprocess
 import sys
-from itertools import chain
+from collections import defaultdict
+from itertools import chain, pairwise, product
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,10 +20,12 @@ from dask_tiled import DatasetError, iter_batches, open_dataset
 
 torch = pytorch()
 
-from dask_tiled.training import loading  # noqa: E402 - needs PyTorch
+from dask_tiled.training import loading, shared  # noqa: E402 - needs PyTorch
 
 DataLoader = torch.utils.data.DataLoader
 COUNT = 4 * 5 + 23
+SHUFFLES = False, "pages", "all"
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than cores
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +42,7 @@ def numbers(batches):
     """Return the numbers of the samples of each batch, which the pixels tell, too."""
     found = []
     for batch in batches:
-        assert (batch["frame"] == batch["index"][:, None, None]).all()
+        assert (batch["frame"].int() == batch["index"][:, None, None]).all()
         found.append(batch["index"].tolist())
     return found
 
@@ -83,7 +87,7 @@ def test_batches_do_not_depend_on_workers(source, workers, method):
 def test_each_sample_is_read_once(source, world, data):
     workers = data.draw(st.integers(0, 4), label="workers")
     size = data.draw(st.integers(1, 60), label="batch_size")
-    options = {"shuffle": data.draw(st.sampled_from([False, "pages", "all"])), "tail": "keep"}
+    options = {"shuffle": data.draw(st.sampled_from(SHUFFLES)), "tail": "keep"}
     epochs = []
     for epoch in range(5):
         whole = []
@@ -111,7 +115,7 @@ def test_an_epoch_resumes_at_each_batch(source, workers):
     options = {"batch_size": None, "num_workers": workers}
     options |= {"multiprocessing_context": "fork"} if workers else {}
     whole = numbers(stateful(batches_of(source, shuffle="all", epoch=1), **options))
-    for stop in range(0, len(whole) + 1, 5 if workers else 1):
+    for stop in range(len(whole) + 1):
         loader = stateful(batches_of(source, shuffle="all", epoch=1), **options)
         batches = iter(loader)
         for _ in range(stop):
@@ -121,6 +125,111 @@ def test_an_epoch_resumes_at_each_batch(source, workers):
         again = stateful(batches_of(source, shuffle="all"), **options)
         again.load_state_dict(state)
         assert numbers(again) == whole[stop:]
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:UserWarning")
+@pytest.mark.parametrize("size", [1, 20, 100])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_an_epoch_resumes_at_each_hundredth_sample(workers, size):
+    stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    options = {"batch_size": None, "num_workers": workers}
+    options |= {"multiprocessing_context": "fork"} if workers else {}
+    data = {"label": np.arange(700)}
+
+    def loader():
+        batches = loading.IterableBatches(data, size, shuffle="all", seed=2, epoch=3)
+        return stateful(batches, **options)
+
+    whole = [batch["label"].tolist() for batch in loader()]
+    assert sorted(chain.from_iterable(whole)) == [*range(700)]
+    states, begun = {}, loader()
+    for number, _ in enumerate(begun, 1):
+        if number * size % 100 == 0:
+            states[number] = begun.state_dict()
+    assert [*states] == [n // size for n in range(100, 701, 100)]
+    for number, state in states.items():
+        again = loader()
+        again.load_state_dict(state)
+        assert [batch["label"].tolist() for batch in again] == whole[number:]
+
+
+class AllParts(torch.utils.data.IterableDataset):
+    """The samples of each rank, way of shuffling and epoch that a worker reads."""
+
+    def __init__(self, source):
+        super().__init__()
+        self._source = source
+
+    def __iter__(self):
+        for world, shuffle in product((1, 2, 3), SHUFFLES):
+            for rank in range(world):
+                options = {"rank": rank, "world_size": world, "shuffle": shuffle, "tail": "keep"}
+                data = batches_of(self._source, 5, fields=["index"], **options)
+                for epoch in range(5):
+                    data.set_epoch(epoch)
+                    for batch in data:
+                        yield f"{world} {shuffle} {epoch}", batch["index"].tolist()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # processes that are spawned import PyTorch
+@pytest.mark.parametrize(
+    ("method", "workers"),
+    [("fork", 1), ("fork", 2), ("fork", 3), ("fork", 4), ("forkserver", 3), ("spawn", 4)],
+)
+def test_real_workers_and_ranks_read_each_sample_once(source, method, workers):
+    epochs = defaultdict(list)
+    for which, some in loaded(AllParts(source), workers, method=method):
+        epochs[which] += some
+    assert len(epochs) == 3 * len(SHUFFLES) * 5
+    assert {tuple(sorted(some)) for some in epochs.values()} == {(*range(COUNT),)}
+
+
+@pytest.fixture(params=["in shared memory", "by PyTorch"])
+def way(request, monkeypatch):
+    """How workers send batches; the first needs Linux."""
+    if request.param == "by PyTorch":
+        monkeypatch.setattr(shared, "_create", None)
+    elif shared._create is None:
+        pytest.skip("the system has no files in memory")
+    return request.param
+
+
+def kept(batch, last=[]):  # noqa: B006 - of a worker
+    """Return a batch with the one before, which the worker keeps."""
+    before = dict(last[-1]) if last else batch
+    last[:] = [batch]
+    return {**batch, "before": before["frame"]}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("size", [1, 4])
+@pytest.mark.parametrize("transform", [None, kept])
+def test_batches_of_workers_stay_as_they_are(source, way, size, transform):
+    """More of them than the shared memory has room for, which is freed with the last one."""
+    data = batches_of(source, size, dtype=None, transform=transform, fields=["frame", "index"])
+    batches = [*loaded(data, 1)]
+    assert sorted(chain.from_iterable(numbers(batches))) == [*range(COUNT)]
+    if transform is not None:
+        for before, batch in pairwise(batches):
+            assert torch.equal(batch["before"], before["frame"])
+    memory = [*shared._mapped.values()]
+    is_mapped = [any(np.shares_memory(one["frame"].numpy(), m) for m in memory) for one in batches]
+    assert any(is_mapped) == (way == "in shared memory")
+    before = batch = None
+    del batches, before, batch, memory
+    gc.collect()
+    assert not shared._mapped
+
+
+@pytest.mark.thorough
+def test_batches_of_workers_are_collated(source, way):  # noqa: ARG001 - a fixture
+    """By a function that gets a dict of tensors; the slots of what it drops are free again."""
+    data = batches_of(source, 1, dtype=None)
+    collate = {"collate_fn": lambda batch: [type(batch["frame"]), batch["frame"].sum() + 0]}
+    for frame, total in loaded(data, 1, **collate):
+        assert frame is torch.Tensor
+        assert total % 24 == 0
 
 
 @pytest.mark.thorough
