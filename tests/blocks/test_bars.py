@@ -76,6 +76,7 @@ def test_nothing_is_shown_by_default_without_a_terminal(monkeypatch, capsys):
 @pytest.mark.thorough
 def test_idle_bars_are_redrawn(monkeypatch, capsys):
     monkeypatch.setattr(running, "TICK", 0.001)
+    monkeypatch.setattr(bars, "LOG_SECONDS", 0)
     with closing(running._Bar({("a", 0): 10}, 10, show=True, title="waiting")) as bar:
         bar.bar.mininterval = 0
         shown = StringIO()

@@ -13,7 +13,7 @@ from hypothesis import settings
 
 pytestmark = pytest.mark.slow
 
-REPEATS = 40 if settings.default.max_examples >= 500 else 2
+REPEATS = 40 if settings.default.max_examples >= 500 else 1
 
 
 def test_killed_runs_are_resumed(tmp_path):

@@ -387,13 +387,13 @@ def test_equal_parts_are_computed_once(volumes):
 def test_deep_expressions(volumes):
     """Expressions may be nested more deeply than Python calls."""
     (deep,), pixels = opened([volumes[4]], chunks=-1), volumes[4][1]
-    for _ in range(1200):
+    for _ in range(600):
         deep = 1 + (deep + 1)
     again = pickle.loads(pickle.dumps(deep))
     assert again.name == deep.name
     for arr, expected in [(again, pixels), (deep[1:3], pixels[1:3])]:
         assert registers(arr) <= 2
-        np.testing.assert_array_equal(arr.compute(), expected + 2400)
+        np.testing.assert_array_equal(arr.compute(), expected + 1200)
     del arr, deep, again  # deletion must not recurse either
     gc.collect()
 

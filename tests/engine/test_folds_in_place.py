@@ -56,6 +56,7 @@ def test_sums_and_extremes(scan):
         same(greatest, pixels.max(axes))
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_in_place")
 @pytest.mark.parametrize("axes", [(0, 1), 0, 1])
 def test_moments(scan, axes):
@@ -72,6 +73,7 @@ def test_moments(scan, axes):
     np.testing.assert_allclose(lazy.compute(), expected.astype(lazy.dtype), rtol=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("_in_place")
 def test_frames(scan):
     """Integers have sums, extremes, counts and weighted sums of frames in place."""

@@ -170,6 +170,7 @@ def test_empty_arrays(path, frames):
 DTYPES = ["?", "i1", "u1", "u2", "i4", "i8", "u8", "f4", "f8", ">u2", ">f4", "f2", "c8"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_types(tmp_path, dtype):
     rng = np.random.default_rng(0)
@@ -232,6 +233,7 @@ def test_nan_and_infinity(tmp_path, dtype, first, value):
     check(arr, both)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("value", "dtype"),
     [

@@ -499,6 +499,7 @@ def test_argmin_and_argmax(paths, name, place):
             assert on_tiles(found)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["f4", "i2"])
 def test_argmin_and_argmax_in_long_rows(tmp_path, dtype):
     """Extremes lie in the first vector, in a later one, or everywhere."""

@@ -266,16 +266,16 @@ def test_tables_are_short(tmp_path):
 
 
 @pytest.mark.slow
-def test_ten_thousand_datasets(tmp_path):
+def test_two_thousand_datasets(tmp_path):
     """All are listed, and metadata, which exports store, list 100."""
     path = tmp_path / "many.h5"
     with h5py.File(path, "w", libver="latest") as file:
-        for number in range(10_000):
+        for number in range(2000):
             file[f"d{number:04}"] = np.full((2, 3), number)
     datasets = open_datasets(path)
-    assert [*datasets] == [f"d{number:04}" for number in range(10_000)]
-    arr = datasets["d9999"]
-    assert (arr == 9999).all().compute()
+    assert [*datasets] == [f"d{number:04}" for number in range(2000)]
+    arr = datasets["d1999"]
+    assert (arr == 1999).all().compute()
     assert len(arr.description.metadata["hdf5"]["datasets"]) == 100
 
 

@@ -68,6 +68,7 @@ def test_centres_of_mass_in_units_without_the_path_and_turned(tmp_path):
     assert shown_of(tiles.center_of_mass(mixed)).units == "px"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", ["u2", "f4", "f8", "f2", "bool", "i4", ">u2"])
 @pytest.mark.parametrize("weights", ["bool", "f8", "i2"])
 def test_masks_that_follow_a_shift(dtype, weights):

@@ -41,6 +41,7 @@ def forms(masks):
     yield [sparse.COO(masks[0]), *masks[1:]]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [bool, "u1", "f4", "f8", "c8"])
 def test_all_forms(path, dtype):
     arr, masks = open_dataset(path), dense_masks(dtype)
