@@ -7,7 +7,6 @@ import pickle
 import re
 
 import dask
-import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
@@ -229,16 +228,6 @@ def test_other_chunks_and_xarray(volumes):
     np.testing.assert_array_equal(data.isel(z=2).compute(), (x + y)[2])
     with pytest.raises(TilingError, match="no tiling scheme"):
         dask_tiled.scheme_of(a + b)
-
-
-def test_other_consumers(volumes, tmp_path):
-    (a, b), (x, y) = opened([volumes[1], volumes[4]]), (volumes[1][1], volumes[4][1])
-    np.testing.assert_array_equal(dask_tiled.to_zarr(a + b, tmp_path / "sum.zarr")[:], x + y)
-    doubled = dask_tiled.map_tiles(lambda tile, _: 2 * tile, a + b)
-    np.testing.assert_array_equal(doubled.compute(), 2 * (x + y))
-    target = np.zeros(SHAPE, (x + y).dtype)
-    da.store(a + b, target)
-    np.testing.assert_array_equal(target, x + y)
 
 
 def test_copies_and_names(volumes):

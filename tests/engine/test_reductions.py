@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from strategies import part_of, shown
 
 import dask_tiled
-from dask_tiled import Corrections, Description, negotiate
+from dask_tiled import Description, negotiate
 from dask_tiled.engine import reductions
 from dask_tiled.files.file import File
 from dask_tiled.model.decoders import plain
@@ -21,7 +21,7 @@ from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece
 from dask_tiled.opened.building import build
 from dask_tiled.reading import backends, buffered, mapped
-from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_npy, write_raw
+from dask_tiled.testing import counting_frames, write_mib, write_npy, write_raw
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -318,26 +318,6 @@ def test_missing_frames_filled_with_nan(tmp_path, offset):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("roi", "offset"),
-    [(range(34, -1, -3), 0), ([7, 7, 0, 34, 7], -10), (np.arange(35) % 3 == 1, -10)],
-    ids=["backwards", "repeated", "mask"],
-)
-def test_selections(tmp_path, path, frames, roi, offset):
-    roi = np.asarray(roi)
-    mask = roi.reshape(NAV) if roi.dtype == bool else roi
-    series = write_mib_series(tmp_path / "series", frames, frames_per_file=8, digits=2)
-    expected = shifted(frames, offset, 3).reshape(-1, *SIG)[roi]
-    options = {"sync_offset": offset, "roi": mask, "fill_value": 3}
-    for chunks in (None, (2, 3, 20)):
-        for arr in (
-            opened(path, chunks=chunks, **options),
-            dask_tiled.open_dataset(series[0], nav_shape=NAV, chunks=chunks, **options),
-        ):
-            check(arr, expected, ("sum", "min", "var"), axes=((0,), (1, 2), None))
-
-
-@pytest.mark.thorough
 def test_converted_pixels(path, frames):
     for dtype in ("f4", "f8", "i4", "u1", "?"):
         mib = write_mib(path.with_suffix(".mib"), frames)
@@ -348,56 +328,7 @@ def test_converted_pixels(path, frames):
         check(arr, shifted(frames.astype(dtype), -2, 1))
 
 
-@pytest.mark.thorough
-def test_corrected_pixels(path):
-    rng = np.random.default_rng(0)
-    corrections = Corrections(
-        dark=rng.random(SIG).astype("f4"),
-        gain=rng.random(SIG).astype("f4") + 0.5,
-        excluded_pixels=rng.random(SIG) < 0.02,
-    )
-    arr = opened(path, corrections=corrections, chunks=(2, 7, 8, 64))
-    pixels = arr.compute()
-    assert pixels.dtype == "f4"
-    check(arr, pixels)
-    check(arr[1:, ::2, 2:, ::3], pixels[1:, ::2, 2:, ::3])
-
-
 # Layouts
-
-
-def merlin(folder, kind, bits, **options):
-    dtype = {1: "u1", 6: "u1", 24: "u4"}.get(bits, "u2")
-    frames = counting_frames((4, 5, 16, 128), dtype, bits=bits)
-    return write_mib(
-        folder / f"{kind}{bits}{len(options)}.mib", frames, kind=kind, **options
-    ), frames
-
-
-MERLIN = {
-    "u16": ("U16", 12, {}),
-    "u32": ("U32", 24, {}),
-    "1 bit": ("R64", 1, {"depth": 1}),
-    "6 bit": ("R64", 6, {"depth": 6}),
-    "12 bit": ("R64", 12, {"depth": 12}),
-    "24 bit": ("R64", 24, {"depth": 24}),
-    "1 bit quad": ("R64", 1, {"depth": 1, "quad": True}),
-    "12 bit quad": ("R64", 12, {"depth": 12, "quad": True}),
-}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("name", MERLIN)
-def test_merlin(tmp_path, name):
-    kind, bits, options = MERLIN[name]
-    path, frames = merlin(tmp_path, kind, bits, **options)
-    names = NAMES if name in ("12 bit quad", "u16") else ("sum", "max", "var")
-    for io in ("mmap", "buffered", "direct") if name == "12 bit quad" else ("auto",):
-        arr = dask_tiled.open_dataset(path, chunks=(3, 5, 16, 128), io=io)
-        check(arr, frames, names)
-        check(arr[1:, ::2, 5:12, 3:100], frames[1:, ::2, 5:12, 3:100], names)
-        check(arr[..., ::2, ::3], frames[..., ::2, ::3], names)
-        check(arr.with_chunks(((4,), (5,), (5, 11), (30, 98))), frames, names)
 
 
 @pytest.mark.parametrize("dtype", ["i4", ">u2", "f4"])

@@ -5,7 +5,7 @@ import pytest
 import tifffile
 
 from dask_tiled import open_dataset
-from dask_tiled.testing import Tile, write_czi, write_ims, write_lif, write_nd2
+from dask_tiled.testing import Tile, write_czi, write_lif, write_nd2
 
 PLANE = np.arange(20 * 30, dtype="u2").reshape(20, 30)
 SHAPES = [(1, 1, 1), (1, 2, 1), (3, 1, 4)]
@@ -46,14 +46,6 @@ def test_they_are_dropped(tmp_path, write, shape):
 def test_they_can_be_kept(tmp_path, write):
     pixels = PLANE.reshape(1, 1, 1, 20, 30)
     arr = open_dataset(write(tmp_path, pixels), squeeze=False)
-    assert arr.dims == ("t", "c", "z", "y", "x")
-    np.testing.assert_array_equal(arr.compute(), pixels)
-
-
-def test_stored_arrays_keep_them(tmp_path):
-    """The volumes of an Imaris file are arrays of HDF5, whose shape is kept."""
-    pixels = PLANE.reshape(1, 1, 1, 20, 30)
-    arr = open_dataset(write_ims(tmp_path / "a.ims", pixels))
     assert arr.dims == ("t", "c", "z", "y", "x")
     np.testing.assert_array_equal(arr.compute(), pixels)
 

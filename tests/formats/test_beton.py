@@ -38,11 +38,6 @@ def test_real_files_equal_ffcv(data, name):
         assert equals(arr[-1].compute(), record["samples"][-1][key])
 
 
-def test_the_only_field_of_images_is_the_default(data):
-    desc = describe(data / "beton" / "all_fields_idx.beton", doubts="raise")
-    assert desc.metadata["beton"]["field"] == "img"
-
-
 def test_description_lists_fields(data):
     desc = describe(data / "beton" / "all_fields_w1.beton", field="byt")
     facts = desc.metadata["beton"]

@@ -3,7 +3,6 @@
 import contextlib
 import lzma
 import re
-import threading
 import zlib
 from pathlib import Path
 
@@ -25,7 +24,6 @@ from dask_tiled import (
     open_dataset,
 )
 from dask_tiled.apart import calls
-from dask_tiled.codecs.byte_codecs import BYTE_CODECS
 from dask_tiled.codecs.pipeline import Pipeline
 from dask_tiled.files.file import File, filling
 from dask_tiled.formats.hdf5 import boxes, pieces, tree
@@ -796,22 +794,6 @@ def test_damaged_chunks_raise(tmp_path, name):
     with pytest.raises(CorruptFileError) as caught:
         open_dataset(path).compute()
     assert (caught.value.path, caught.value.where) == (str(path), f"byte {chunk.byte_offset}")
-
-
-def test_threads_decode_at_the_same_time(tmp_path, monkeypatch):
-    """No lock is held while a chunk is decoded."""
-    barrier = threading.Barrier(2, timeout=20)
-    codec = BYTE_CODECS["numcodecs.zlib"]
-
-    def both(*args):
-        barrier.wait()
-        return codec.decode(*args)
-
-    monkeypatch.setitem(BYTE_CODECS, "numcodecs.zlib", codec._replace(decode=both))
-    path = write(tmp_path / "a.h5", COUNTS, chunks=(1, *SHAPE[1:]), compression=1)
-    arr = open_dataset(path, chunks=(1, -1, -1, -1))[:4]
-    with dask.config.set(scheduler="threads", num_workers=2):
-        np.testing.assert_array_equal(arr.compute(), COUNTS[:4])
 
 
 @pytest.mark.parametrize("options", [{"fletcher32": True}, {"shuffle": True}], ids=list)

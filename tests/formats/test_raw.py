@@ -30,23 +30,6 @@ def test_invalid_options_raise(tmp_path, options):
         open_dataset(path, **{**RAW, **options})
 
 
-@pytest.mark.parametrize("missing", [1, 7, 8, 64, 71, 77])
-def test_truncated_last_frame_of_a_raw_file(tmp_path, missing):
-    """Whole frames open with a nav_shape; in a larger one, the others are missing."""
-    gaps = {"file_header": 3, "frame_header": 5, "frame_footer": 7}
-    path = write_raw(tmp_path / "scan.raw", FRAMES, **gaps)
-    os.truncate(path, path.stat().st_size - missing)
-    with refused(path, "nav_shape", TruncatedFileError, detailed=True):
-        open_dataset(path, **gaps, **RAW)
-    whole = 12 - -(-missing // 76)
-    arr = open_dataset(path, nav_shape=(whole,), **gaps, **RAW)
-    np.testing.assert_array_equal(arr.compute(), FRAMES[:whole])
-    arr = open_dataset(path, nav_shape=(12,), fill_value=6, **gaps, **RAW)
-    assert arr.description.missing.tolist() == [*range(whole, 12)]
-    np.testing.assert_array_equal(arr[:whole].compute(), FRAMES[:whole])
-    assert (arr[whole:].compute() == 6).all()
-
-
 def test_truncated_file_in_the_middle_of_a_list(tmp_path):
     """Frames in the middle are never left out, whatever the nav_shape."""
     paths = [write_raw(tmp_path / f"{i}.raw", FRAMES) for i in range(3)]

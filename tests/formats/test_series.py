@@ -18,7 +18,7 @@ from dask_tiled import (
     open_volumes,
 )
 from dask_tiled.formats.tools import File, Record, lay_out, plain
-from dask_tiled.testing import counting_frames, write_mib, write_mib_series, write_tvips
+from dask_tiled.testing import counting_frames, write_mib, write_mib_series
 
 pytestmark = pytest.mark.usefixtures("synchronous")
 
@@ -108,17 +108,6 @@ def test_damage_before_a_series(tmp_path, first):
     else:
         begins = "begins with scan1.mib, after scan0.mib"
         open_in_doubt(tmp_path / "scan2.mib", begins, "the file is empty")
-
-
-@pytest.mark.parametrize("how", ["gone", "empty"])
-def test_tvips_series_with_a_missing_or_empty_file(tmp_path, how):
-    """Members are found by their names only."""
-    paths = write_tvips(tmp_path / "scan", FRAMES, frames_per_file=3)
-    paths[1].unlink() if how == "gone" else paths[1].write_bytes(b"")
-    why = "goes on from 0 to 2" if how == "gone" else "the file is empty"
-    at = paths[2] if how == "gone" else paths[1]
-    arr = open_in_doubt(paths[0], f"ends with {paths[0].name}, before {at.name}", why)
-    np.testing.assert_array_equal(arr.compute(), FRAMES[:3])
 
 
 @pytest.mark.parametrize(
@@ -229,20 +218,6 @@ def test_list_of_files_of_other_geometry_raises(tmp_path):
         open_dataset([tmp_path / "scan1.mib", other])
     assert caught.value.expected is not None
     assert caught.value.found is not None
-
-
-@pytest.mark.parametrize("lost", range(4))
-@pytest.mark.parametrize("part", [None, -7])
-def test_lost_files_and_parts_are_noticed_by_the_hdr(tmp_path, lost, part):
-    """A file that is absent, or ends inside a frame, raises for the .hdr file and each other."""
-    paths = write_series(tmp_path / "scan", FRAMES.reshape(3, 4, 4, 8), hdr=True)
-    if part is None:
-        paths.pop(lost).unlink()
-    else:
-        os.truncate(paths[lost], paths[lost].stat().st_size + part)
-    for path in (tmp_path / "scan.hdr", *paths):
-        with pytest.raises(TruncatedFileError):
-            open_dataset(path)
 
 
 @pytest.mark.parametrize("other", ["scan1.mib", "scan_2.mib", "scan 3.mib"])

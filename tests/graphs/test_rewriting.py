@@ -1,8 +1,5 @@
 """Expressions have NumPy's values, types and shapes, and run on tiles."""
 
-import warnings
-from itertools import cycle
-
 import dask
 import dask.array as da
 import numpy as np
@@ -76,31 +73,6 @@ def test_every_spelling_runs_on_tiles(paths, spell):
     np.testing.assert_array_equal(found.compute(), pixels.sum(axis=(2, 3)))
 
 
-NAN_FORMS = ["nansum", "nanprod", "nanmin", "nanmax", "nanmean", "nanvar", "nanstd"]
-
-
-@pytest.mark.parametrize("name", ["?", ">u2", "f8"])
-@pytest.mark.parametrize("function", NAN_FORMS)
-def test_nan_is_skipped(paths, name, function):
-    arr, pixels = opened(paths, name)
-    holes, known = (np.where(COUNTS > 88, np.nan, 1), da.where(arr == 5, np.inf, arr))
-    some = [(arr, pixels), (arr + 1, pixels + 1), (arr * RING, pixels * RING)]
-    if function == "nanprod":
-        some = [(arr == arr, pixels == pixels)]  # noqa: PLR0124 - products of all would overflow
-    if name == "f8":
-        some += [(arr * 0 + holes, pixels * 0 + holes), (arr[0] * np.nan, pixels[0] * np.nan)]
-    if function in ("nansum", "nanmax", "nanmean"):
-        some.append((known, np.where(pixels == 5, np.inf, pixels)))
-    for (found, wanted), axes in zip(some * 2, cycle([(0, 1), (1, 2), (0,), None, (2,)])):
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            expected = getattr(np, function)(wanted, axis=axes)
-            result = getattr(da, function)(found, axis=axes)
-            np.testing.assert_allclose(result.compute(), expected, rtol=3e-4, atol=1e-4)
-        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
-        assert on_tiles(result)
-
-
 @pytest.mark.parametrize("axes", [(0, 1), (2, 3), None])
 @pytest.mark.parametrize("dtype", ["i4", "u8"])
 def test_nanmean_as_integers(paths, dtype, axes):
@@ -111,31 +83,6 @@ def test_nanmean_as_integers(paths, dtype, axes):
     plain = da.from_array(pixels * holes, chunks=arr.chunks)
     expected = da.nanmean(plain, axis=axes, dtype=dtype).compute()
     np.testing.assert_array_equal(found.compute(), expected)
-
-
-BINS = [
-    {"bins": 64, "range": (0, 90)},
-    {"bins": 7, "range": (-3.3, np.float32(60.1))},
-    {"bins": [0, 1, 3.5, 9, 70]},
-    {"bins": np.arange(-40, 50, 3), "density": True},
-]
-
-
-@pytest.mark.parametrize("name", ["i1", "?", ">u2", "f4"])
-@pytest.mark.parametrize("options", BINS)
-def test_histograms(paths, name, options):
-    arr, pixels = opened(paths, name)
-    for found, wanted in [(arr, pixels), (arr[1:, :, 2:] * 2, pixels[1:, :, 2:] * 2)]:
-        counts, _ = da.histogram(found, **options)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NumPy converts booleans with a warning
-            expected, _ = np.histogram(wanted, **options)
-            result = dask.compute(counts, found.sum())[0]
-        assert counts.dtype == expected.dtype
-        np.testing.assert_allclose(result, expected, rtol=1e-12)
-        assert on_tiles(counts)
-        with pytest.raises(ValueError, match="monotonically"):
-            da.histogram(found, bins=[3, 2, 1])[0].compute()
 
 
 UNEVEN = [-1e4, -3.5, 0, 0.1, 0.1, 2, 7, 50]
@@ -270,23 +217,6 @@ def test_similar_reductions_share_a_sink(monkeypatch, paths, several):
     for one, other in zip(dask.compute(*several(arr)), alone, strict=True):
         np.testing.assert_array_equal(one, other, strict=True)
     assert len(shown) == once > 0
-
-
-def test_other_products(paths):
-    """All products but those of whole frames with constant masks are left to dask."""
-    arr, pixels = opened(paths, "u2")
-    masks, axes = da.from_array(MASKS.astype("f4"), chunks=(2, 6, 64)), ((2, 3), (1, 2))
-    part = RING[:, :5]
-    under, each = np.einsum("abyx,kyx->abk", pixels, MASKS), np.stack([MASKS.T] * 5).swapaxes(1, 2)
-    for found, expected in [
-        (da.einsum("abyx,kb->akyx", arr, part), np.einsum("abyx,kb->akyx", pixels, part)),
-        (da.einsum("abyx,byxk->abk", arr, each), under),
-        (da.einsum("abyx,kx->abk", arr, RING), np.einsum("abyx,kx->abk", pixels, RING)),
-        (da.tensordot(arr, masks, axes=axes), under),
-        (da.tensordot(arr > 5, MASKS > 2, axes=axes), np.ones((*NAV, 5), bool)),
-        (da.tensordot(arr, MASKS.astype("c16") * 1j, axes=axes), 1j * under),
-    ]:  # fmt: skip
-        np.testing.assert_allclose(found.compute(), expected, rtol=1e-5)
 
 
 def test_variables_of_files_may_return_masked_arrays(paths):
@@ -454,17 +384,6 @@ def test_rounding(paths, name, decimals):
     np.testing.assert_array_equal(many.compute(), wanted, strict=True)
     np.testing.assert_array_equal(arr.round(decimals)[1].compute(), pixels.round(decimals)[1])
     assert on_tiles(many)
-
-
-@pytest.mark.parametrize("name", [*SOURCES])
-def test_nan_to_num(paths, name):
-    arr, pixels = opened(paths, name)
-    with np.errstate(all="ignore"):
-        wanted = np.nan_to_num(pixels / (pixels * 1 - 7))
-        found = da.nan_to_num(arr / (arr * 1 - 7))
-        np.testing.assert_array_equal(found.compute(), wanted, strict=True)
-    np.testing.assert_array_equal(da.nan_to_num(arr), np.nan_to_num(pixels), strict=True)
-    assert on_tiles(found)
 
 
 PLACES = {
