@@ -3,7 +3,6 @@
 import gzip
 import math
 import os
-import re
 
 import nrrd
 import numpy as np
@@ -346,34 +345,6 @@ def test_names_of_any_bytes(tmp_path):
     desc = dask_tiled.describe(path)
     assert desc.metadata["nrrd"]["header"]["data file"] == r"\udcff\udce4.raw"
     assert all(value.isprintable() for _, value in desc.rows())
-
-
-HOSTILE = {
-    "dimension": (None, "0", "17", "4", "three", "-3", "9" * 5000),
-    "sizes": (None, "6 5", "6 5 4 1", "6 5 0", "6 5 -4", "6 5 5", f"6 5 {2**62}", "a b c", ""),
-    "type": (None, "block", "half", "", "double"),
-    "endian": (None, "middle"),
-    "encoding": (None, "lzma", ""),
-    "line skip": ("-1", "1000", "x", str(2**40)),
-    "byte skip": ("-2", "1", str(2**60), str(2**64)),
-    "spacings": ("1 2", "a b c", ""),
-    "space directions": ("(1,0,0) (0,1,0)", "(a,0,0) (0,1,0) (0,0,1)", "[1] [2] [3]"),
-    "units": ('"mm', '"mm"'),
-    "kinds": ("space",),
-    "data file": (
-        *("none.raw", "n" * 5000, ".", "\0", "LIST", "LIST 2"),
-        *("a%03d.raw 1 4 1", "a%03d.raw 4 1 1", "a%03d.raw 0 9 0", "a%03d.raw 0 999999999 1"),
-    ),
-}
-
-
-@pytest.mark.parametrize("field", HOSTILE)
-def test_hostile_headers_raise(tmp_path, field):
-    for value in HOSTILE[field]:
-        (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields={field: value})
-        with pytest.raises(DatasetError, match=re.escape(str(tmp_path))) as caught:
-            dask_tiled.open_dataset(path).compute()
-        assert caught.value.expected is not None or "empty" in caught.value.problem, value
 
 
 @pytest.mark.parametrize("files", [3, 8, 7, 40])

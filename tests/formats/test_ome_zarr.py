@@ -379,25 +379,6 @@ def test_missing_and_different_fields(tmp_path):
     assert "uint8" in caught.value.found
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        {"plate": 3}, {"plate": {}}, {"plate": {"wells": 3}}, {"plate": {"wells": [3, {}]}},
-        {"plate": {"wells": [{"path": 3}]}}, {"plate": {"wells": [{"path": "../out"}]}},
-        {"well": 3}, {"well": {"images": [{}]}}, {"labels": 3}, {"labels": [3]},
-        {"labels": ["a"]}, {"bioformats2raw.layout": 3}, {"multiscales": {}},
-        {"multiscales": [{"datasets": [{"path": 3}]}]},
-        {"multiscales": [{"datasets": [{"path": "../x"}]}]},
-    ],
-)  # fmt: skip
-def test_invalid_groups(tmp_path, told):
-    """Typed errors that name the document."""
-    group(tmp_path / "a.zarr", told)
-    with pytest.raises(DatasetError) as caught:
-        open_dataset(tmp_path / "a.zarr")
-    assert str(tmp_path) in caught.value.path
-
-
 def test_long_lists_are_bounded(tmp_path):
     wells = [{"path": f"A/{k}"} for k in range(20_000)]
     group(tmp_path / "a.zarr", {"plate": {"wells": wells}})

@@ -128,25 +128,6 @@ def test_compressed_or_coloured_frames_raise(tmp_path, kind, where):
         describe(path)
 
 
-@pytest.mark.parametrize(
-    "maps",
-    [
-        [{"Rows": 8, "Columns": 9}],  # smaller than the frames
-        [{"Rows": "8"}],
-        [{"Rows": "1e3", "Columns": 10}],
-        [{"Rows": 8, "Columns": 10, "Binning": 2}],
-        [{"Rows": 8, "Columns": 10, "defects": [{"Row": "-1"}]}],
-        [{"Rows": 8, "Columns": 10, "defects": [{"pattern": "01"}]}],
-        [{"Rows": 8, "Columns": 10, "defects": [{"Rows": "1-2-3"}]}],
-    ],
-)
-def test_invalid_map_raises(tmp_path, maps):
-    path = write_seq(tmp_path / "a.seq", FRAMES)
-    write_seq_corrections(path, maps=maps, shape=(8, 10))
-    with pytest.raises(CorruptFileError):
-        open_dataset(path, corrections="dataset")
-
-
 def test_unfitting_corrections_raise(tmp_path):
     path = write_seq(tmp_path / "a.seq", FRAMES)
     (dark,) = write_seq_corrections(path, dark=DARK.T)

@@ -705,33 +705,6 @@ def test_circular_chain_raises(tmp_path):
         open_dataset(path)
 
 
-@pytest.mark.parametrize(
-    ("entries", "kind"),
-    [
-        ({"tag_256": (4, 2**32 - 1)}, DatasetError),
-        ({"tag_257": (4, 2**32 - 1), "tag_278": (4, 1)}, CorruptFileError),
-        ({"tag_256": (4, 0)}, CorruptFileError),
-        ({"tag_258": (3, 0)}, DatasetError),
-        ({"tag_273": (4, 2**32 - 1)}, TruncatedFileError),
-        ({"tag_277": (3, 2**16 - 1)}, DatasetError),
-        ({"tag_278": (4, 0)}, CorruptFileError),
-        ({"tag_259": (3, 9)}, DatasetError),
-        ({"tag_259": (3, 32773)}, CorruptFileError),  # 18 pixels
-        ({"tag_259": (3, 8), "tag_317": (3, 77)}, DatasetError),
-        ({"tag_322": (4, 0), "tag_323": (4, 0)}, CorruptFileError),
-        ({"tag_259": (3, 8), "tag_256": (4, 2**31), "tag_279": (4, 36)}, DatasetError),
-        ({"tag_257": (4, 6, 6)}, CorruptFileError),
-        ({"tag_259": (2, 1)}, CorruptFileError),  # text
-    ],
-    ids=repr,
-)
-def test_invalid_fields_raise(tmp_path, entries, kind):
-    path = tiny(tmp_path / "a.tif", bytes(36), (6, 6), **entries)
-    with pytest.raises(kind) as caught:
-        open_dataset(path)[:2, :2].compute()
-    assert caught.value.path == str(path)
-
-
 def test_invalid_number_of_levels(tmp_path):
     """The page itself is read."""
     frame = counting_frames((8, 9), "u2")

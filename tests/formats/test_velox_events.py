@@ -7,7 +7,7 @@ import pytest
 from kinds import assert_equals_row, by_row, path_of, rows_of
 from rsciio import emd
 
-from dask_tiled import DatasetError, TruncatedFileError, open_dataset
+from dask_tiled import DatasetError, open_dataset
 from dask_tiled.engine import run
 from dask_tiled.testing import write_velox
 from dask_tiled.testing.velox import write_streams
@@ -148,15 +148,6 @@ def test_too_many_channels_raise(tmp_path):
 def test_invalid_options_raise(path, options, match):
     with pytest.raises(DatasetError, match=match):
         open_dataset(path, **options)
-
-
-def test_truncated_streams_raise(path):
-    size = path.stat().st_size
-    with h5py.File(path) as file:
-        offset = file[f"{STREAM}/Data"].id.get_chunk_info(0).byte_offset
-    path.write_bytes(path.read_bytes()[: min(size - 1, offset + 100)])
-    with pytest.raises((DatasetError, TruncatedFileError)):
-        open_dataset(path).compute()
 
 
 REAL = [row for row in rows_of("velox", "SERIES") if row["item"].endswith("| EDS")]
