@@ -363,7 +363,6 @@ def _ended_sum(work: Known, step: LastStep, following: Following) -> Match | Non
         over = {*sums.axes} == {*axes}
         if isinstance(step.done, Reduction):
             over = over and work.output == work.labels
-            work = work.with_recipe(step=step.raw())
         else:
             over = over and all(len(work.shown_chunks[axis]) == 1 for axis in work.recipe.gone)
     return (name, work, replace(ending, reduction=Reduction(SUM, axes, None))) if over else None

@@ -152,6 +152,18 @@ def test_matrix_products(monkeypatch, paths, product, types):
         np.testing.assert_allclose(total, pixels.sum(), rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["?", "u1", "i1", "f4"])
+@pytest.mark.parametrize("scan", [(3,), (1, 2)])
+def test_weighted_sums_of_frames(tmp_path, dtype, scan):
+    """Sums over the scan have NumPy's values, also where narrow rows are left to NumPy."""
+    pixels = RNG.integers(0, 2 if dtype == "?" else 99, (3, 4, 5, 16)).astype(dtype)
+    weights = np.array([3, 2, 0]).astype(dtype)
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "a.npy", pixels))
+    for width in ((16,), (1, 15)):
+        found = da.tensordot(weights, arr.with_chunks((scan, 4, 5, width)), axes=((0,), (0,)))
+        np.testing.assert_array_equal(found, np.tensordot(weights, pixels, ((0,), (0,))))
+
+
 WEIGHTS = {
     "numbers": RING,
     "a part": DISK,
