@@ -23,9 +23,10 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +40,8 @@ import dask_tiled
 
 CHUNK_BYTES = 8 << 10
 SENT_AT_ONCE = 4 << 20
+AT_ONCE = 64
+"""Messages of a DECTRIS detector that are sent at once."""
 
 
 class Stream(NamedTuple):
@@ -90,7 +93,7 @@ def compressed_frame(side: int) -> bytes:
         return bytes(data.id.read_direct_chunk((0, 0, 0))[1])
 
 
-def stream_v2(side: int, server: Any, count: int) -> None:
+def stream_v2(side: int, connection: socket.socket, count: int) -> None:
     """Push a series in CBOR."""
     start = {
         "type": "start",
@@ -98,58 +101,86 @@ def stream_v2(side: int, server: Any, count: int) -> None:
         "channels": ["threshold_1"],
         "number_of_images": count,
     }
-    server.send(cbor2.dumps(start))
     packed = cbor2.CBORTag(56500, ["bslz4", 2, compressed_frame(side)])
     array = cbor2.CBORTag(40, [[side, side], cbor2.CBORTag(69, packed)])
     image = {"type": "image", "series_id": 1, "image_id": 1 << 40, "data": {"threshold_1": array}}
     head, _, tail = cbor2.dumps(image).partition((1 << 40).to_bytes(8, "big"))
-    for number in range(count):
-        server.send(head + number.to_bytes(8, "big") + tail)
-    server.send(cbor2.dumps({"type": "end", "series_id": 1}))
+    shake_hands(connection)
+    connection.sendall(framed(cbor2.dumps(start)))
+    numbers = (number.to_bytes(8, "big") for number in range(count))
+    send_numbered(connection, 9 + len(head), numbers, [head + bytes(8) + tail])
+    connection.sendall(framed(cbor2.dumps({"type": "end", "series_id": 1})))
 
 
-def stream_v1(side: int, server: Any, count: int) -> None:
+def stream_v1(side: int, connection: socket.socket, count: int) -> None:
     """Push a series in JSON and bytes."""
-    chunk, height, width = compressed_frame(side), side, side
-    server.send(
-        json.dumps({"htype": "dheader-1.0", "header_detail": "basic", "series": 1}).encode()
-    )
+    chunk = compressed_frame(side)
     config = {
         "nimages": 1, "ntrigger": count, "trigger_mode": "exte", "bit_depth_image": 16,
-        "x_pixels_in_detector": width, "y_pixels_in_detector": height,
+        "x_pixels_in_detector": side, "y_pixels_in_detector": side,
     }  # fmt: skip
-    server.send(json.dumps(config).encode())
     told = {
-        "htype": "dimage_d-1.0", "shape": [width, height], "type": "uint16",
+        "htype": "dimage_d-1.0", "shape": [side, side], "type": "uint16",
         "encoding": "bs16-lz4<", "size": len(chunk),
     }  # fmt: skip
     parts = [
-        b"",
+        b'{"htype": "dimage-1.0", "series": 1, "frame": 00000000, "hash": "0"}',
         json.dumps(told).encode(),
         chunk,
         b'{"htype": "dconfig-1.0", "start_time": 0, "stop_time": 1, "real_time": 1}',
     ]
-    for number in range(count):
-        head = f'{{"htype": "dimage-1.0", "series": 1, "frame": {number}, "hash": "0"}}'
-        server.send_multipart([head.encode(), *parts[1:]])
-    server.send(json.dumps({"htype": "dseries_end-1.0", "series": 1}).encode())
+    header = {"htype": "dheader-1.0", "header_detail": "basic", "series": 1}
+    shake_hands(connection)
+    connection.sendall(framed(json.dumps(header).encode()) + framed(json.dumps(config).encode()))
+    numbers = (b"%8d" % number for number in range(count))
+    send_numbered(connection, 2 + parts[0].index(b"0000"), numbers, parts)
+    connection.sendall(framed(json.dumps({"htype": "dseries_end-1.0", "series": 1}).encode()))
+
+
+def send_numbered(
+    connection: socket.socket, at: int, numbers: Iterator[bytes], parts: Sequence[bytes]
+) -> None:
+    """Send messages of parts that differ by a number at a place, many at once."""
+    message = framed(*parts)
+    block, step = bytearray(message * AT_ONCE), len(message)
+    while some := list(islice(numbers, AT_ONCE)):
+        for k, number in enumerate(some):
+            block[k * step + at : k * step + at + len(number)] = number
+        connection.sendall(memoryview(block)[: step * len(some)])
+
+
+def framed(*parts: bytes) -> bytes:
+    """Return a message as ZeroMQ sends it."""
+    message = b""
+    for part in parts:
+        more, size = part is not parts[-1], len(part)
+        length = bytes([more, size]) if size < 256 else bytes([more | 2]) + size.to_bytes(8, "big")
+        message += length + part
+    return message
+
+
+def shake_hands(connection: socket.socket) -> None:
+    """Begin a connection as a socket of ZeroMQ that pushes."""
+    connection.sendall(b"\xff" + bytes(8) + b"\x7f\3\0" + b"NULL".ljust(52, b"\0"))
+    told = b"\5READY\x0bSocket-Type\0\0\0\4PUSH"
+    connection.sendall(bytes([4, len(told)]) + told)
+    _read(connection, 64)
+    _, size = _read(connection, 2)
+    _read(connection, size)
+
+
+def _read(connection: socket.socket, count: int) -> bytes:
+    return connection.recv(count, socket.MSG_WAITALL)
 
 
 def serve(stream: Stream, told: Any) -> None:
     """Send a stream to one program that connects, in a process of its own."""
-    if stream.protocol == "dectris":
-        import zmq
-
-        with zmq.Context() as context, context.socket(zmq.PUSH) as server:
-            told.send(server.bind_to_random_port("tcp://127.0.0.1"))
-            stream.send(server, stream.number)
-        return
     with socket.create_server(("127.0.0.1", 0)) as listener:
         told.send(listener.getsockname()[1])
         connection, _ = listener.accept()
         with connection:
             stream.send(connection, stream.number)
-            if stream.protocol == "merlin":
+            if stream.protocol != "tpx3":
                 connection.recv(1)
 
 
@@ -225,7 +256,8 @@ def dropped_messages(port: int) -> tuple[float, float]:
 LIBERTEM = """
 import sys, time, libertem_dectris as d
 conn = d.DectrisConnection(uri=f"tcp://127.0.0.1:{sys.argv[1]}", frame_stack_size=32,
-    bytes_per_frame=int(sys.argv[2]), num_slots=2000, huge=False, handle_path=sys.argv[3])
+    bytes_per_frame=int(sys.argv[2]), num_slots=int(sys.argv[5]),
+    huge=False, handle_path=sys.argv[3])
 conn.start_passive()
 client = d.CamClient(conn.get_socket_path())
 print("ready", flush=True)
@@ -244,11 +276,12 @@ print(count, time.perf_counter() - begun, time.process_time() - used, flush=True
 """
 
 
-def by_libertem(python: str, stream: Stream) -> tuple[float, float]:
-    """Receive a series by the library of LiberTEM-live, and drop the frames."""
+def by_libertem(python: str, stream: Stream, slots: int = 0) -> tuple[float, float]:
+    """Receive a series by the library of LiberTEM-live, to shared memory for some frames or all."""
     nbytes = 2 * stream.nbytes // stream.number
     with sender(stream) as port, tempfile.TemporaryDirectory() as folder:
         words = [str(port), str(nbytes), f"{folder}/frames", str(stream.number)]
+        words.append(str(slots or stream.number))
         command = [python, "-c", LIBERTEM, *words]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
@@ -294,7 +327,8 @@ def main() -> None:
         if options.folder:
             ways["disk"] = partial(recorded, stream, options.folder)
         if options.libertem and name == "DECTRIS V1":
-            ways["LiberTEM"] = partial(by_libertem, options.libertem, stream)
+            ways["LiberTEM"] = partial(by_libertem, options.libertem, stream, 2000)
+            ways["LiberTEM*"] = partial(by_libertem, options.libertem, stream)
         times: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
         for _ in range(options.rounds):
             for way, run in ways.items():

@@ -28,12 +28,14 @@ class Protocol(NamedTuple):
     """Whether the format follows files that grow."""
     is_series: bool = False
     """Whether the format reads numbered files as one recording."""
+    is_late: bool = False
+    """Whether the file is written at the first frame."""
 
 
 PROTOCOLS = {
     "merlin": Protocol(6342, ".mib", 256 << 20, ".hdr", is_series=True),
     "tpx3": Protocol(8283, ".tpx3", 256 << 20, listens=True, follows=False),
-    "dectris": Protocol(31001, ".h5", 2 << 30),
+    "dectris": Protocol(31001, ".h5", 1 << 30, is_late=True),
 }
 
 

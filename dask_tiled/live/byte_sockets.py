@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+import time
+from contextlib import suppress
+from select import select
 from typing import Protocol
 
 from dask_tiled.errors import StreamError
@@ -20,13 +23,22 @@ from dask_tiled.live.parent import (
     closed,
     no_answer,
 )
+from dask_tiled.system.names import offered
 
 BUFFER_BYTES = 1 << 20
-"""The bytes of a socket are received in a buffer that stays in the cache."""
+"""The bytes of a socket are received in a buffer that stays in the cache, if messages fit."""
+AT_ONCE = BUFFER_BYTES >> 2
+"""Bytes that are waited for, if they come within the time of a poll: to wake up for each small
+message takes longer than to receive it."""
+FLUSH_SECONDS = 0.05
+_LEAST = offered("socket", "SO_RCVLOWAT")
 
 
 class ByteReceiver(Receiver, Protocol):
     """Writes a stream of bytes to a file."""
+
+    longest: int
+    """Bytes of the longest message, all of which it takes at once."""
 
     def take(self, data: memoryview) -> int:
         """Write what is complete of some bytes; return how many were taken."""
@@ -59,12 +71,16 @@ class StreamBuffer:
         """
         used = self._used + count
         taken = receiver.take(self._bytes[:used])
-        if not taken and used == len(self._bytes):
-            what, found = "a message is too long", repr(bytes(self._bytes[:24]))
-            raise StreamError(what, path=self._url, expected=f"{used} bytes", found=found)
-        if 0 < taken < used:
-            self._bytes[: used - taken] = bytes(self._bytes[taken:used])
-        self._used = used - taken
+        left = self._bytes[taken:used]
+        if len(left) == len(self._bytes):
+            if len(left) > receiver.longest:
+                what, found = "a message is too long", repr(bytes(left[:24]))
+                raise StreamError(what, path=self._url, expected=f"{used} bytes", found=found)
+            self._bytes = memoryview(bytearray(2 * len(left)))
+            self._bytes[: len(left)] = left
+        elif 0 < taken < used:
+            self._bytes[: len(left)] = bytes(left)
+        self._used = len(left)
 
 
 def connect(address: Address, parent: Parent) -> socket.socket | None:
@@ -114,20 +130,28 @@ def pump(
     StreamError
         The stream ends early, or its receiver refuses it.
     """
-    buffer, silence = StreamBuffer(request.url), Silence(request)
-    connection.settimeout(POLL_SECONDS)
+    buffer, silence, flushed = StreamBuffer(request.url), Silence(request), 0.0
+    connection.setblocking(False)  # noqa: FBT003 - takes no keyword
+    with suppress(OSError):
+        if _LEAST is not None:
+            connection.setsockopt(socket.SOL_SOCKET, _LEAST, AT_ONCE)
     while not receiver.is_complete:
         if parent.asks_to_stop(receiver):
             return STOPPED
+        if time.monotonic() > flushed + FLUSH_SECONDS:
+            receiver.flush()
+            flushed = time.monotonic()
+        select([connection], [], [], POLL_SECONDS)
         try:
             count = connection.recv_into(buffer.room)
-        except TimeoutError:
+        except BlockingIOError:
             silence.check()
             continue
         if not count:
             if not buffer.is_empty:
                 what, found = "the detector has closed the connection", str(receiver.progress)
                 raise StreamError(what, path=request.url, expected="a whole message", found=found)
+            receiver.flush()
             return closed(receiver, request.url)
         silence.end()
         buffer.pass_on(count, receiver)

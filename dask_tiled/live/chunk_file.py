@@ -6,15 +6,18 @@ whole up to the last flush if the process is killed.
 
 from __future__ import annotations
 
+import errno
+import math
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from dask_tiled.errors import StreamError, format_bytes, printable
 from dask_tiled.files.paths import open_file
 from dask_tiled.formats.hdf5.pieces import LOST_CHUNKS
-from dask_tiled.live.outputs import Bound, disk_error
+from dask_tiled.live.outputs import KEPT, Bound, disk_error
 from dask_tiled.live.series import PackedArray, SeriesStart, WrongMessageError
 from dask_tiled.system.files import allocate
 from dask_tiled.system.names import offered
@@ -22,7 +25,7 @@ from dask_tiled.system.names import offered
 GROWTH = 256
 """Frames by which the dataset grows at once; it is cut at each flush."""
 AHEAD, SLACK = 32 << 20, 8 << 20
-"""Bytes that are allocated at once, and kept for what the library writes late, such as its index:
+"""Bytes that are reserved at once, and kept for what the library writes late, such as its index:
 it would leave a file that cannot be read if the disk became full."""
 INDEX_BYTES = 64
 """Most bytes of the index for a chunk."""
@@ -52,6 +55,8 @@ class ChunkFile:
     channels : tuple of str
     frame : PackedArray
         The first frame, whose shape, dtype and compression all others have.
+    in_memory : bool
+        Whether the file is in memory.
 
     Attributes
     ----------
@@ -66,12 +71,14 @@ class ChunkFile:
         start: SeriesStart,
         channels: tuple[str, ...],
         frame: PackedArray,
+        *,
+        in_memory: bool = False,
     ) -> None:
         import h5py
         import hdf5plugin
 
         _check_masks(start.masks, channels, frame.shape)
-        self.path, self._bound, self.like = path, bound, frame
+        self.path, self._bound, self.like, self._in_memory = path, bound, frame, in_memory
         self.channels, self.frames, self.nbytes = channels, 0, 0
         self._written = self._bytes = self._end = self._room = 0
         lead = (1, len(channels)) if len(channels) > 1 else (1,)
@@ -97,38 +104,41 @@ class ChunkFile:
                 **self._filters[frame.compression],
             )
             self._dataset.attrs[LOST_CHUNKS] = True
+            self._write_chunk = self._dataset.id.write_direct_chunk
             self._file.swmr_mode = True
-            self._size, self._allocated = os.path.getsize(path), 0
-            self._allocate(0)
+            self._size, self._reserved = os.path.getsize(path), 0
+            self._reserve(0)
         except BaseException:
             self._file.close()
             os.close(self._lock)
             raise
 
-    def append(self, number: int, frames: list[PackedArray]) -> None:
-        """Write the frames of all channels at a position.
+    def append(self, first: int, images: Sequence[Sequence[bytes | memoryview]]) -> None:
+        """Write the compressed frames of all channels at some positions that follow one another.
 
         Raises
         ------
         StreamError
             The recording is full.
         """
-        nbytes = sum(len(frame.data) for frame in frames)
-        bound = self._bound.nbytes
-        if bound and self._bytes + nbytes > bound:
-            what, expected = "the recording is full", f"{format_bytes(bound)} at most"
-            hint = "What has come before is in the file."
-            raise StreamError(what, path=self.path, expected=expected, hint=hint)
-        self._allocate(nbytes + INDEX_BYTES * len(frames))
-        if number >= self._room:
-            self._room = number + GROWTH
+        sizes, write = [sum(map(len, image)) for image in images], self._write_chunk
+        self._reserve(sum(sizes) + INDEX_BYTES * len(images) * len(self.channels))
+        if first + len(images) > self._room:
+            self._room = first + len(images) + GROWTH
             self._dataset.resize(self._room, 0)
-        for channel, frame in enumerate(frames):
-            place = (number, *((channel,) if self._lead else ()), 0, 0)
-            self._dataset.id.write_direct_chunk(place, frame.data)
-        self._bytes += nbytes
-        self._written += 1
-        self._end = max(self._end, number + 1)
+        bound = self._bound.nbytes or math.inf
+        for number, (image, nbytes) in enumerate(zip(images, sizes, strict=True), first):
+            if self._bytes + nbytes > bound:
+                what, expected = "the recording is full", f"{format_bytes(int(bound))} at most"
+                raise StreamError(what, path=self.path, expected=expected, hint=KEPT)
+            if self._lead:
+                for channel, pixels in enumerate(image):
+                    write((number, channel, 0, 0), pixels)
+            else:
+                write((number, 0, 0), image[0])
+            self._bytes += nbytes
+            self._written += 1
+            self._end = max(self._end, number + 1)
 
     def flush(self) -> None:
         """Show readers what was written."""
@@ -141,15 +151,15 @@ class ChunkFile:
         self.frames, self.nbytes = self._written, self._bytes
 
     def close(self) -> None:
-        """Close the file, without what was allocated ahead."""
+        """Close the file, without what was reserved."""
         self.flush()
         self._file.close()
         os.close(self._lock)
         with open_file(self.path, "r+b") as file:
             file.truncate(int.from_bytes(file.read(END_OF_FILE.stop)[END_OF_FILE], "little"))
 
-    def _allocate(self, nbytes: int) -> None:
-        """Allocate room on the disk before the library needs it.
+    def _reserve(self, nbytes: int) -> None:
+        """Reserve room before the library needs it.
 
         Raises
         ------
@@ -157,14 +167,9 @@ class ChunkFile:
             The disk is full.
         """
         self._size += nbytes
-        if self._size + SLACK <= self._allocated:
-            return
-        self._allocated = self._size + SLACK + AHEAD
-        try:
-            with open_file(self.path, "r+b") as file:
-                allocate(file.fileno(), self._allocated)
-        except OSError as error:
-            raise disk_error(error, self.path) from error
+        if self._size + SLACK > self._reserved:
+            self._reserved = self._size + SLACK + AHEAD
+            reserve(self.path, self._reserved, in_memory=self._in_memory)
 
     def _write_facts(self, start: SeriesStart) -> None:
         """Write the facts of a series where NeXus has them; all others as they are named."""
@@ -202,6 +207,27 @@ class ChunkFile:
                 "pixel_mask", mask.shape, mask.dtype, chunks=mask.shape, **filters
             )
             made.id.write_direct_chunk((0, 0), mask.data)
+
+
+def reserve(path: str, nbytes: int, *, in_memory: bool, hint: str = KEPT) -> None:
+    """Let a file become as long as given: allocate its blocks on a disk.
+
+    In memory that takes as long as to write it, and the free room is looked at.
+
+    Raises
+    ------
+    StreamError
+        The disk is full.
+    """
+    if in_memory:
+        if shutil.disk_usage(os.path.dirname(path)).free < nbytes - os.path.getsize(path):
+            raise disk_error(OSError(errno.ENOSPC, ""), path, hint)
+        return
+    try:
+        with open_file(path, "r+b") as file:
+            allocate(file.fileno(), nbytes)
+    except OSError as error:
+        raise disk_error(error, path, hint) from error
 
 
 def shared_lock(path: str) -> int:

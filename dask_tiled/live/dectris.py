@@ -12,6 +12,7 @@ from dask_tiled.live.chunk_file import ChunkFile
 from dask_tiled.live.outputs import Bound
 from dask_tiled.live.progress import MOST_GAP, StreamProgress
 from dask_tiled.live.series import (
+    AlikeImages,
     PackedArray,
     SeriesEnd,
     SeriesImage,
@@ -22,6 +23,8 @@ from dask_tiled.live.series import (
 
 MOST_CHUNKS = 1 << 32
 """Chunks of a dataset in HDF5, one for the frame of each channel, are fewer."""
+MOST_AT_ONCE = 1 << 10
+"""Images written between two looks at others."""
 
 
 class DectrisReceiver:
@@ -36,6 +39,8 @@ class DectrisReceiver:
     bound : Bound
     frames : int
         Frames of the scan, if the series announces none; 0 is unknown.
+    in_memory : bool
+        Whether the file is in memory.
 
     Attributes
     ----------
@@ -43,10 +48,14 @@ class DectrisReceiver:
         Whether the series has ended.
     """
 
-    def __init__(self, url: str, path: str, bound: Bound, frames: int = 0) -> None:
+    def __init__(
+        self, url: str, path: str, bound: Bound, frames: int = 0, *, in_memory: bool = False
+    ) -> None:
+        self._in_memory = in_memory
         self._url, self._path, self._bound, self._scan = url, path, bound, frames
         self._file: ChunkFile | None = None
         self._start: SeriesStart | None = None
+        self._alike: AlikeImages | None = None
         self._next = self._came = self._skipped = self._repeated = 0
         self._gaps = list[range]()  # numbers of frames that have not come, in order
         self.is_complete = False
@@ -83,11 +92,40 @@ class DectrisReceiver:
                 self._skipped += sum(map(len, parts))
             else:
                 self._go_on(message)
+                if isinstance(message, SeriesImage):
+                    self._remember(parts)
         except WrongMessageError as wrong:
             part, expected, found = wrong.args
             what = f"a message is invalid: {part}"
             raise self._error(what, expected, found) from wrong
         return not self.is_complete
+
+    def take_alike(self, data: memoryview, at: int) -> int:
+        """Write images that are like one before, in their order; return their end.
+
+        Most images are. Parsing others takes several times as long.
+
+        Parameters
+        ----------
+        data : memoryview
+            Bytes of the stream.
+        at : int
+            Where a message begins.
+
+        Raises
+        ------
+        StreamError
+            The recording is full.
+        """
+        if self._alike is None or self._file is None:
+            return at
+        most = self._expected - self._next if self._expected else MOST_AT_ONCE
+        images, end = self._alike.find(data, at, self._next, most)
+        if images:
+            self._file.append(self._next, images)
+            self._came += len(images)
+            self._next += len(images)
+        return end
 
     def flush(self) -> None:
         """Show readers what was written."""
@@ -102,11 +140,7 @@ class DectrisReceiver:
     def _read(self, parts: Sequence[bytes]) -> SeriesMessage:
         if not parts or not parts[0]:
             raise WrongMessageError("content", "a message", "nothing")
-        return (
-            stream_v1.read_parts(parts)
-            if parts[0].startswith(b"{")
-            else stream_v2.read_message(parts[0])
-        )
+        return stream_v1.read_parts(parts) if _is_v1(parts) else stream_v2.read_message(parts[0])
 
     def _begin(self, start: SeriesStart) -> None:
         """Begin the series; in stream V1 its configuration may be a message of its own."""
@@ -129,6 +163,13 @@ class DectrisReceiver:
             self.is_complete = True
         else:
             self._append(message)
+
+    def _remember(self, parts: Sequence[bytes]) -> None:
+        """Find images like this one from now on, unless their pixels are framed for the file."""
+        if self._file is None or (_is_v1(parts) and self._file.like.compression == "lz4"):
+            return
+        made = stream_v1.AlikeImagesV1 if _is_v1(parts) else stream_v2.AlikeImagesV2
+        self._alike = made(parts, self._file.like)
 
     def _append(self, image: SeriesImage) -> None:
         """Write the frames of an exposure at its number."""
@@ -165,14 +206,19 @@ class DectrisReceiver:
         if self._file is None:
             if not frames:
                 raise WrongMessageError("channels", "one or more", "none")
-            self._file = ChunkFile(self._path, self._bound, self._start, channels, frames[0])
+            what = self._path, self._bound, self._start, channels, frames[0]
+            self._file = ChunkFile(*what, in_memory=self._in_memory)
         like = self._file.like
         for frame in frames:
             if frame[:3] != like[:3]:
                 told = [f"{one.dtype} {one.shape}, {one.compression!r}" for one in (like, frame)]
                 raise self._error("the frames differ", *told)
-        self._file.append(number, frames)
+        self._file.append(number, [[frame.data for frame in frames]])
 
     def _error(self, problem: str, expected: object, found: object) -> StreamError:
         where = f"frame {self._next} of the series"
         return StreamError(problem, path=self._url, where=where, expected=expected, found=found)
+
+
+def _is_v1(parts: Sequence[bytes]) -> bool:
+    return parts[0].startswith(b"{")

@@ -44,6 +44,8 @@ class MerlinReceiver:
         Whether the acquisition is complete.
     """
 
+    longest = MOST_HEADER + LEAST
+
     def __init__(self, url: str, path: str, bound: Bound, frames: int = 0) -> None:
         self._url, self._hdr = url, os.path.splitext(path)[0] + ".hdr"
         self._out = StreamFile(path, bound)
@@ -98,6 +100,9 @@ class MerlinReceiver:
                 at += self._begin_frame(data[at : at + LEAST])
         self._out.flush()
         return at
+
+    def flush(self) -> None:
+        """Do nothing: readers see what is written."""
 
     def close(self) -> None:
         """Close the file, which then has whole frames only."""

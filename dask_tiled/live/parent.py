@@ -47,6 +47,9 @@ class Receiver(Protocol):
     def progress(self) -> StreamProgress:
         """What is in the file."""
 
+    def flush(self) -> None:
+        """Show readers what was written."""
+
     def close(self) -> None:
         """Close the file, without what is not complete."""
 

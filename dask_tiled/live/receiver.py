@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
-from typing import Any
+from typing import Any, TypeAlias
 
 from dask_tiled.errors import DatasetError, StreamError, format_bytes
-from dask_tiled.files.paths import open_file
-from dask_tiled.live import byte_sockets, message_sockets
+from dask_tiled.live import byte_sockets, zmtp
 from dask_tiled.live.addresses import PROTOCOLS, Address
-from dask_tiled.live.chunk_file import AHEAD, SLACK, shared_lock
+from dask_tiled.live.chunk_file import AHEAD, SLACK, reserve, shared_lock
 from dask_tiled.live.dectris import DectrisReceiver
 from dask_tiled.live.merlin import MerlinReceiver
-from dask_tiled.live.outputs import Bound, disk_error, files_to_replace
+from dask_tiled.live.outputs import Bound, files_to_replace
 from dask_tiled.live.parent import (
     ENDED,
     FAILED,
@@ -25,7 +25,6 @@ from dask_tiled.live.parent import (
     RecordingRequest,
 )
 from dask_tiled.live.timepix3 import Timepix3Receiver
-from dask_tiled.system.files import allocate
 from dask_tiled.system.limits import limit_memory, reset
 from dask_tiled.system.processes import connection_of
 
@@ -53,19 +52,18 @@ def serve(number: int, *request: Any) -> None:
 def _received(request: RecordingRequest, parent: Parent) -> str:
     """Receive a stream, and return the state in which it has ended."""
     address = Address.of(request.url)
-    sockets, make = RECEIVERS[address.protocol]
+    protocol, (connect, make) = PROTOCOLS[address.protocol], RECEIVERS[address.protocol]
     limit_memory(request.most_memory)
-    connection = sockets.connect(address, parent)
+    connection = connect(address, parent)
     if connection is None:
         return STOPPED
-    is_late = address.protocol == "dectris"  # its file is written at the first image
     with closing(connection):
-        _replace(request, PROTOCOLS[address.protocol].beside)
-        with _claimed(request.path) if is_late else nullcontext():
-            receiver = make(request)
+        _replace(request, protocol.beside)
+        with _claimed(request) if protocol.is_late else nullcontext():
+            receiver = make(request, connection)
             parent.send(READY)
             try:
-                state: str = sockets.pump(connection, receiver, parent, request)
+                state = byte_sockets.pump(connection, receiver, parent, request)
             finally:
                 receiver.close()
                 parent.send(PROGRESS, receiver.progress)
@@ -80,7 +78,7 @@ def _replace(request: RecordingRequest, beside: str) -> None:
 
 
 @contextmanager
-def _claimed(path: str) -> Iterator[None]:
+def _claimed(request: RecordingRequest) -> Iterator[None]:
     """Hold a target before anything is written; it is removed if nothing is.
 
     Raises
@@ -88,10 +86,13 @@ def _claimed(path: str) -> Iterator[None]:
     StreamError
         The disk is full.
     """
+    path, nbytes = request.path, AHEAD + SLACK
     with open(path, "xb"):
         lock = shared_lock(path)
     try:
-        _check_room(path)
+        hint = f"It needs {format_bytes(nbytes)} to begin."
+        reserve(path, nbytes, in_memory=bool(request.temporary), hint=hint)
+        os.truncate(path, 0)
         yield
     finally:
         os.close(lock)
@@ -100,32 +101,25 @@ def _claimed(path: str) -> Iterator[None]:
                 os.unlink(path)
 
 
-def _check_room(path: str) -> None:
-    """Check that the disk has room for what an HDF5 file allocates ahead."""
-    try:
-        with open_file(path, "r+b") as file:
-            allocate(file.fileno(), AHEAD + SLACK)
-            file.truncate(0)
-    except OSError as error:
-        hint = f"It needs {format_bytes(AHEAD + SLACK)} to begin."
-        raise disk_error(error, path, hint) from error
-
-
-def _merlin(request: RecordingRequest) -> MerlinReceiver:
+def _merlin(request: RecordingRequest, _: socket.socket) -> MerlinReceiver:
     return MerlinReceiver(request.url, request.path, request.bound, request.frames)
 
 
-def _timepix3(request: RecordingRequest) -> Timepix3Receiver:
+def _timepix3(request: RecordingRequest, _: socket.socket) -> Timepix3Receiver:
     return Timepix3Receiver(request.url, request.path, request.bound)
 
 
-def _dectris(request: RecordingRequest) -> DectrisReceiver:
-    return DectrisReceiver(request.url, request.path, request.bound, request.frames)
+def _dectris(request: RecordingRequest, connection: socket.socket) -> zmtp.MessageStream:
+    told = request.url, request.path, request.bound, request.frames
+    receiver = DectrisReceiver(*told, in_memory=bool(request.temporary))
+    return zmtp.MessageStream(connection, receiver, request.url)
 
 
-RECEIVERS: dict[str, tuple[Any, Callable[[RecordingRequest], Any]]] = {
-    "merlin": (byte_sockets, _merlin),
-    "tpx3": (byte_sockets, _timepix3),
-    "dectris": (message_sockets, _dectris),
+Connect: TypeAlias = Callable[[Address, Parent], socket.socket | None]
+Make: TypeAlias = Callable[[RecordingRequest, socket.socket], byte_sockets.ByteReceiver]
+RECEIVERS: dict[str, tuple[Connect, Make]] = {
+    "merlin": (byte_sockets.connect, _merlin),
+    "tpx3": (byte_sockets.connect, _timepix3),
+    "dectris": (zmtp.connect, _dectris),
 }
-"""How the stream of each protocol is received, and by what."""
+"""How the detectors of each protocol are connected, and what takes their streams."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -16,10 +17,15 @@ COMPRESSIONS = "bslz4", "lz4", ""
 class PackedArray(NamedTuple):
     """An array as it was sent, perhaps compressed."""
 
-    shape: tuple[int, ...]
+    shape: tuple[int, int]
     dtype: np.dtype
     compression: str
     data: bytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the pixels."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
 
 
 class SeriesStart(NamedTuple):
@@ -53,6 +59,34 @@ SeriesMessage: TypeAlias = SeriesStart | SeriesImage | SeriesEnd | None
 """What a message holds; None if nothing of it is recorded."""
 
 
+class AlikeImages(Protocol):
+    """Finds images that differ from one before by their number, times and pixels only."""
+
+    def find(
+        self, data: memoryview, at: int, number: int, most: int
+    ) -> tuple[list[list[memoryview]], int]:
+        """Find images that follow one another, in messages as ZeroMQ sends them.
+
+        Parameters
+        ----------
+        data : memoryview
+            Bytes of the stream.
+        at : int
+            Where a message begins.
+        number : int
+            Number of the first image.
+        most : int
+            Number of images to find at most.
+
+        Returns
+        -------
+        list of lists of memoryviews
+            The pixels of each image by channel.
+        int
+            The end of the last image.
+        """
+
+
 class WrongMessageError(Exception):
     """A message has an invalid part: part, expected, found."""
 
@@ -84,15 +118,25 @@ def packed(shape: Any, dtype: Any, compression: str, data: Any) -> PackedArray:
 
     Raise a WrongMessageError if they do not.
     """
-    sizes = tuple(shape) if isinstance(shape, list | tuple) else ()
+    sizes: Any = tuple(shape) if isinstance(shape, list | tuple) else ()
     if len(sizes) != 2 or not all(isinstance(n, int) and 0 < n <= MOST_SIDE for n in sizes):
         raise WrongMessageError("shape", f"2 sizes up to {MOST_SIDE}", repr(shape)[:80])
     if compression not in COMPRESSIONS:
         raise WrongMessageError("compression", ", ".join(COMPRESSIONS[:2]), repr(compression)[:80])
     if not isinstance(data, bytes):
         raise WrongMessageError("pixels", "bytes", type(data).__name__)
-    nbytes = sizes[0] * sizes[1] * dtype.itemsize
-    told = int.from_bytes(data[:8], "big") if compression else len(data)
-    if told != nbytes:
-        raise WrongMessageError("bytes of the pixels", nbytes, told)
-    return PackedArray(sizes, dtype, compression, data)
+    array = PackedArray(sizes, dtype, compression, data)
+    told = int.from_bytes(data[:8]) if compression else len(data)
+    if told != array.nbytes:
+        raise WrongMessageError("bytes of the pixels", array.nbytes, told)
+    return array
+
+
+def pixels_like(frame: PackedArray, head: bytes, width: int) -> bytes:
+    """Return the pattern of a head and the length of pixels like a frame's, in some bytes.
+
+    The length is its last group. The compressed form begins with the bytes of the pixels.
+    """
+    if not frame.compression:
+        return b"%b(%b)" % (re.escape(head), re.escape(len(frame.data).to_bytes(width)))
+    return b"%b(.{%d})(?=%b)" % (re.escape(head), width, re.escape(frame.nbytes.to_bytes(8)))

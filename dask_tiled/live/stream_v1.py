@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from dask_tiled.live.framing import LONG, MORE
 from dask_tiled.live.series import (
     MOST_SIDE,
     PackedArray,
@@ -23,6 +23,7 @@ from dask_tiled.live.series import (
     WrongMessageError,
     checked,
     packed,
+    pixels_like,
     whole,
 )
 
@@ -38,9 +39,12 @@ NAMES = {
 }  # fmt: skip
 """Names in stream V2 of facts of the configuration."""
 IMAGE_PARTS = 3
-SIZE = re.compile(rb',? *"size": *[0-9]+')
-"""The length of a frame, which its part tells, too."""
-MOST_KINDS = 16
+NUMBER, HASH = (
+    re.compile(rb'(?<="frame":) *([0-9]{1,18})'),
+    re.compile(rb'(?<="hash":) *"[0-9a-f]*"'),
+)
+SIZE = re.compile(rb'(?<="size":) *[0-9]+')
+"""What differs between images; the size is that of the part with the pixels, too."""
 
 
 def read_parts(parts: Sequence[bytes]) -> SeriesMessage:
@@ -105,7 +109,7 @@ def _masks(parts: Sequence[bytes]) -> dict[str, PackedArray]:
 def _image(head: dict[str, Any], parts: Sequence[bytes]) -> SeriesImage:
     if len(parts) < IMAGE_PARTS:
         raise WrongMessageError("parts of a frame", f"{IMAGE_PARTS} or more", len(parts))
-    shape, dtype, compression = _pixels(SIZE.sub(b"", parts[1]))
+    shape, dtype, compression = _pixels(_json(parts[1]))
     data = parts[2]
     if compression == "lz4":
         data = _framed(data, shape[0] * shape[1] * dtype.itemsize)
@@ -113,10 +117,8 @@ def _image(head: dict[str, Any], parts: Sequence[bytes]) -> SeriesImage:
     return SeriesImage(whole(head, "series"), whole(head, "frame"), {CHANNEL: frame})
 
 
-@lru_cache(MOST_KINDS)
-def _pixels(part: bytes) -> tuple[tuple[int, int], np.dtype, str]:
-    """Return shape, dtype and compression of a frame; most frames have the same."""
-    told = _json(part)
+def _pixels(told: dict[str, Any]) -> tuple[tuple[int, int], np.dtype, str]:
+    """Return shape, dtype and compression of a frame."""
     kind = DTYPES.get(checked(told, "type", str))
     encoding = ENCODING.fullmatch(checked(told, "encoding", str))
     if kind is None or encoding is None:
@@ -130,6 +132,50 @@ def _pixels(part: bytes) -> tuple[tuple[int, int], np.dtype, str]:
         raise WrongMessageError("shape", f"2 sizes up to {MOST_SIDE}", repr(shape)[:80])
     width, height = shape
     return (height, width), dtype, f"{'bs' if encoding['bits'] else ''}{encoding['lz4'] or ''}"
+
+
+class AlikeImagesV1:
+    """Finds images like one before, whose parts and frame are given; see :class:`AlikeImages`."""
+
+    def __init__(self, parts: Sequence[bytes], frame: PackedArray) -> None:
+        heads = _loosened(parts[0], NUMBER, HASH), _loosened(parts[1], SIZE)
+        pixels = b"|".join(pixels_like(frame, bytes([flags]), 8) for flags in (LONG, LONG | MORE))
+        pattern = b"%c.(%b)%c.(%b)(?:%b)" % (MORE, heads[0], MORE, heads[1], pixels)
+        self._match = re.compile(pattern, re.DOTALL).match
+
+    def find(
+        self, data: memoryview, at: int, number: int, most: int
+    ) -> tuple[list[list[memoryview]], int]:
+        """Find images that follow one another; see :class:`AlikeImages`."""
+        images, size = list[list[memoryview]](), len(data)
+        while len(images) < most:
+            found = self._match(data, at)
+            if found is None or int(found[2]) != number + len(images):
+                break
+            _, (head, head_end), _, (pixels, pixels_end), *_ = found.regs
+            if data[head - 1] != head_end - head or data[pixels - 1] != pixels_end - pixels:
+                break
+            start = end = found.end()
+            end = stop = start + int.from_bytes(found[found.lastindex or 0])
+            if data[pixels_end] & MORE and stop + 1 < size and not data[stop]:
+                end += 2 + data[stop + 1]
+            elif data[pixels_end] & MORE:
+                break
+            if end > size:
+                break
+            images.append([data[start:stop]])
+            at = end
+        return images, at
+
+
+def _loosened(part: bytes, *differ: re.Pattern[bytes]) -> bytes:
+    """Return the pattern of parts that differ from this one at some places."""
+    spans = [(found.span(), one.pattern) for one in differ if (found := one.search(part))]
+    pattern, at = b"", 0
+    for (start, stop), other in sorted(spans):
+        pattern += re.escape(part[at:start]) + other
+        at = stop
+    return pattern + re.escape(part[at:])
 
 
 def _framed(block: bytes, nbytes: int) -> bytes:

@@ -30,6 +30,8 @@ class Timepix3Receiver:
         False: the stream ends when the detector closes it.
     """
 
+    longest = (1 << 16) + WORD
+
     def __init__(self, url: str, path: str, bound: Bound) -> None:
         self._url, self._out = url, StreamFile(path, bound)
         self._chunks = self._words = 0
@@ -64,6 +66,9 @@ class Timepix3Receiver:
             chunks += 1
         self._write(data[:at], chunks)
         return at
+
+    def flush(self) -> None:
+        """Do nothing: readers see what is written."""
 
     def close(self) -> None:
         """Close the file."""

@@ -23,7 +23,7 @@ def play(path: StrPath, *, frames_per_second: float = math.inf) -> Iterator[str]
     ----------
     path : path-like
         A .mib file of a Merlin with its .hdr file, a .tpx3 file of SERVAL, or an HDF5 file of a
-        DECTRIS detector with a frame per chunk, which is sent as stream V2, once.
+        DECTRIS detector with a frame per chunk, which pyzmq sends as stream V2, once.
     frames_per_second : float
         Highest rate; by default as fast as it is received.
 

@@ -11,7 +11,7 @@ import tracemalloc
 from pathlib import Path
 
 import numpy as np
-from played_series import stream_v1, write_played_series
+from played_series import framed, stream_v1, write_played_series
 
 from dask_tiled.errors import StreamError
 from dask_tiled.live.byte_sockets import BUFFER_BYTES, StreamBuffer
@@ -19,13 +19,23 @@ from dask_tiled.live.dectris import DectrisReceiver
 from dask_tiled.live.merlin import MerlinReceiver
 from dask_tiled.live.outputs import Bound
 from dask_tiled.live.timepix3 import Timepix3Receiver
+from dask_tiled.live.zmtp import MessageStream
 from dask_tiled.testing import counting_frames, write_mib, write_tpx3
 from dask_tiled.testing.playing import dectris_messages, merlin_messages, timepix3_messages
 
 KINDS = "replace", "insert", "remove", "repeat", "cut"
 TOKENS = (
     *(b"MPX,", b"HDR,", b"MQ1,", b"0000000001,", b"9999999999,", b",", b"\0", b"-1", b"\xff" * 8),
-    *(b"TPX3", b"\xd9\xdc\xb4", b"\x9b", b"{", b'"series": 2'),
+    *(
+        b"TPX3",
+        b"\xd9\xdc\xb4",
+        b"\x9b",
+        b"{",
+        b'"series": 2',
+        b"\1\x40",
+        b"\2" + bytes(7),
+        b"\4\5",
+    ),
 )
 MOST_MEMORY = 4 * BUFFER_BYTES
 
@@ -66,29 +76,6 @@ def receive(receiver, stream, pieces=64):
         receiver.close()
 
 
-def receive_messages(receiver, messages, _=0):
-    """Pass messages of parts to a receiver; return its error, or None."""
-    try:
-        for parts in messages:
-            if not receiver.take(parts):
-                break
-    except StreamError as error:
-        return error
-    finally:
-        receiver.close()
-
-
-def mutated_messages(messages, edits):
-    """Return messages with edits of one part each."""
-    messages = [list(parts) for parts in messages]
-    for kind, place, length, token in edits:
-        number = min(int(place * len(messages)), len(messages) - 1)
-        part = length % len(messages[number])
-        edit = kind, (place * 97) % 1, length, token
-        messages[number][part] = mutated(messages[number][part], [edit])
-    return messages
-
-
 def merlin_stream(folder):
     """Return a stream of a Merlin."""
     path = write_mib(Path(folder) / "played.mib", counting_frames((3, 4, 16, 16), "uint16"))
@@ -102,31 +89,35 @@ def timepix3_stream(folder):
     return b"".join(timepix3_messages(path))
 
 
-def dectris_messages_of(folder):
-    """Return the messages of stream V2."""
+def stream_v2_of(folder):
+    """Return a stream V2."""
     path = write_played_series(Path(folder) / "played.h5", counting_frames((6, 8, 12), "uint16"))
-    return [[message] for message in dectris_messages(path)]
+    return b"".join(framed([message]) for message in dectris_messages(path))
 
 
 def stream_v1_of(folder):
-    """Return the messages of stream V1."""
+    """Return a stream V1."""
     frames = counting_frames((6, 8, 12), "uint16")
-    return [*stream_v1(write_played_series(Path(folder) / "played.h5", frames))]
+    return b"".join(map(framed, stream_v1(write_played_series(f"{folder}/played.h5", frames))))
 
 
-BYTES, MESSAGES = (mutated, receive), (mutated_messages, receive_messages)
+def dectris(url, path, bound):
+    """Return what receives both streams."""
+    return MessageStream(None, DectrisReceiver(url, path, bound), url)
+
+
 URL = "dectris://test:1"
 STREAMS = {
-    "merlin": (merlin_stream, MerlinReceiver, "mib", *BYTES),
-    "tpx3": (timepix3_stream, Timepix3Receiver, "tpx3", *BYTES),
-    "stream V2": (dectris_messages_of, DectrisReceiver, "h5", *MESSAGES),
-    "stream V1": (stream_v1_of, DectrisReceiver, "h5", *MESSAGES),
+    "merlin": (merlin_stream, MerlinReceiver, "mib"),
+    "tpx3": (timepix3_stream, Timepix3Receiver, "tpx3"),
+    "stream V2": (stream_v2_of, dectris, "h5"),
+    "stream V1": (stream_v1_of, dectris, "h5"),
 }
 
 
 def receiver_of(name, folder):
     """Return the receiver of a stream."""
-    _, make, suffix, *_ = STREAMS[name]
+    _, make, suffix = STREAMS[name]
     return make(URL, f"{folder}/recorded.{suffix}", Bound())
 
 
@@ -139,7 +130,7 @@ def main():
     options = parser.parse_args()
     for name in options.streams:
         rng, begun, failed = random.Random(options.seed), time.monotonic(), 0
-        stream_of, _, _, mutate, pass_on = STREAMS[name]
+        stream_of = STREAMS[name][0]
         with tempfile.TemporaryDirectory() as folder:
             stream = stream_of(folder)
             tracemalloc.start()
@@ -150,7 +141,7 @@ def main():
                 ]
                 with tempfile.TemporaryDirectory(dir=folder) as target:
                     receiver = receiver_of(name, target)
-                    error = pass_on(receiver, mutate(stream, edits), rng.randint(1, 200))
+                    error = receive(receiver, mutated(stream, edits), rng.randint(1, 200))
                 failed += error is not None
             peak = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()

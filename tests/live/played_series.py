@@ -63,3 +63,13 @@ def stream_v1(path, *, series=34, split=True, mask=None):
                 json.dumps(times).encode(),
             ]
         yield [json.dumps({"htype": "dseries_end-1.0", "series": series}).encode()]
+
+
+def framed(parts):
+    """Return a message as ZeroMQ sends it, by RFC 23: flags and length before each part."""
+    message = b""
+    for left, part in zip(range(len(parts))[::-1], parts, strict=True):
+        more, size = int(left > 0), len(part)
+        head = bytes([more, size]) if size < 256 else bytes([more + 2]) + size.to_bytes(8, "big")
+        message += head + part
+    return message

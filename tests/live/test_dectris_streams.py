@@ -10,7 +10,8 @@ import hdf5plugin  # noqa: F401 - filters of h5py
 import numpy as np
 import psutil
 import pytest
-from played_series import stream_v1, write_played_series
+from mutating import receive, receiver_of
+from played_series import framed, stream_v1, write_played_series
 
 import dask_tiled
 from dask_tiled import StreamError
@@ -118,6 +119,77 @@ def array(shape=(16, 24), tag=69, algorithm="bslz4", itemsize=2, data=None):
     data = (2 * 16 * 24).to_bytes(8, "big") + bytes(99) if data is None else data
     packed = cbor2.CBORTag(56500, [algorithm, itemsize, data])
     return {"threshold_1": cbor2.CBORTag(40, [[*shape], cbor2.CBORTag(tag, packed)])}
+
+
+def numbered_v2(count):
+    """Messages of a series as the detector sends them, with times, and its frames."""
+    rng, frames = np.random.default_rng(0), counting_frames((count, 16, 24), "uint16")
+    common = {"series_id": 5, "series_unique_id": "01HW"}
+    yield common | {"type": "start", "number_of_images": count, "channels": ["a", "b"]}
+    for number, frame in enumerate(frames):
+        raw = {
+            name: cbor2.CBORTag(40, [[16, 24], cbor2.CBORTag(69, pixels.tobytes())])
+            for name, pixels in (("a", frame), ("b", frame + 1))
+        }
+        times = {"real_time": rng.integers(0, 1 << 40, 2).tolist(), "start_time": [number, 10**8]}
+        yield common | {"type": "image", "image_id": number} | times | {"data": raw}
+    yield common | {"type": "end"}
+
+
+def numbered_v1(folder, count):
+    frames = counting_frames((count, 16, 24), "uint16")
+    for number, parts in enumerate(stream_v1(write_played_series(folder / "played.h5", frames))):
+        yield [parts[0].replace(b"0" * 32, b"%032x" % (number * 999)), *parts[1:]]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_images_that_are_alike(tmp_path, monkeypatch, version):
+    """All but the first are written as they lie in the stream; what is unusual is parsed."""
+    count, parsed = 300, []
+    messages = (
+        [*numbered_v1(tmp_path, count)]
+        if version == 1
+        else [[cbor2.dumps(one)] for one in numbered_v2(count)]
+    )
+    take = DectrisReceiver.take
+    monkeypatch.setattr(
+        DectrisReceiver, "take", lambda self, parts: parsed.append(parts) or take(self, parts)
+    )
+    swapped = [*messages]
+    swapped[40], swapped[41] = swapped[41], swapped[40]
+    for order, long in ((messages, 3), (swapped, 5)):
+        parsed.clear()
+        receiver = receiver_of(f"stream V{version}", tmp_path)
+        assert receive(receiver, b"".join(map(framed, order))) is None
+        assert (receiver.is_complete, receiver.progress.frames) == (True, count)
+        assert len(parsed) == long + (version == 1)
+        with h5py.File(tmp_path / "recorded.h5") as file:
+            written = file["entry/data/data_000001"][...]
+        frames = counting_frames((count, 16, 24), "uint16")
+        expected = frames if version == 1 else np.stack([frames, frames + 1], axis=1)
+        np.testing.assert_array_equal(written, expected)
+
+
+LIES = {
+    "longer part": (b"\1]{", b"\1^{"),
+    "other type": (b'"uint16"', b'"uint17"'),
+    "other frame": (b'"frame": 7', b'"frame": 9999'),
+    "fewer bytes of pixels": ((768).to_bytes(8, "big"), (767).to_bytes(8, "big")),
+    "a command inside": (b"\0009{", b"\0049{"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_alike_images_that_lie(tmp_path, name):
+    """They are refused as any image is."""
+    old, new = LIES[name]
+    messages = [*map(framed, numbered_v1(tmp_path, 12))]
+    wrong = messages[9].replace(old, new)
+    assert wrong != messages[9]
+    receiver = receiver_of("stream V1", tmp_path)
+    data = b"".join([*messages[:9], wrong, *messages[10:]])
+    assert isinstance(receive(receiver, data), StreamError)
+    assert receiver.progress.frames == 7
 
 
 FAULTS = {

@@ -114,7 +114,7 @@ ONLY_IN = {
     "uvicorn": {"exploring"},
     "virtualizarr": {"bridges"},
     "xarray": {"bridges"},
-    "zmq": {"live", "testing"},
+    "zmq": {"testing"},
 }
 # All imports from dask, except the private names that one module lists.
 OF_DASK = {
