@@ -6,10 +6,12 @@ Timepix3 in chunks of 8 KiB, and compressed frames of a DECTRIS detector, in str
 of 192 x 192 or ``--side`` pixels. What is sent is made before. Times are wall time, and processor
 time of the receiver, which other programs affect less: ``CPU`` is the rate at which its processor
 would be busy. ``nothing`` is a loop that receives the same bytes and drops them: the limit of
-loopback with this sender. Rounds take turns; medians.
+loopback with this sender. ``detector`` records a Merlin in memory while this process computes the
+sum under a disk by ``progressive``, up to the last result. Rounds take turns; medians.
 
 ``--libertem PYTHON`` is the Python of an environment with LiberTEM-live: it receives the same
-stream V1 in turn, to shared memory, and drops the frames.
+stream V1 in turn, to shared memory for 2000 frames, which are dropped, or for all (``LiberTEM*``),
+as a recording keeps them.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ import psutil
 import dask_tiled
 
 CHUNK_BYTES = 8 << 10
-SENT_AT_ONCE = 4 << 20
+SENT_AT_ONCE, COLUMNS = 4 << 20, 64
 AT_ONCE = 64
 """Messages of a DECTRIS detector that are sent at once."""
 
@@ -226,6 +228,30 @@ def recorded(stream: Stream, folder: Path | None) -> tuple[float, float]:
     return seconds, used
 
 
+def recorded_with_a_detector(stream: Stream) -> tuple[float, float]:
+    """Record a Merlin's stream while a sum under a disk is computed.
+
+    Return the seconds until the last result, and those of this process on the processor.
+    """
+    y, x = np.indices((256, 256)) - 128
+    mask = np.hypot(y, x) < 32
+    nav_shape, bound = (stream.number // COLUMNS, COLUMNS), 2 * stream.nbytes
+    with (
+        sender(stream) as port,
+        dask_tiled.record(
+            f"merlin://127.0.0.1:{port}", nav_shape=nav_shape, max_bytes=bound
+        ) as recording,
+    ):
+        arr, begun, used = recording.array, time.perf_counter(), time.process_time()
+        *_, last = dask_tiled.progressive((arr * mask).sum((2, 3)), every=0.1)
+        seconds, used = time.perf_counter() - begun, time.process_time() - used
+        assert recording.wait(10)
+        assert last.exact
+        assert recording.progress.frames == stream.number
+        recording.close()
+    return seconds, used
+
+
 def dropped(stream: Stream) -> tuple[float, float]:
     """Receive the same bytes, and drop them."""
     with sender(stream) as port:
@@ -294,7 +320,7 @@ def by_libertem(python: str, stream: Stream, slots: int = 0) -> tuple[float, flo
 
 def streams(scale: float, side: int) -> dict[str, Stream]:
     """Return the streams by name."""
-    frames, hits = int(16384 * scale), int((64 << 20) * scale)
+    frames, hits = int(16384 * scale) // COLUMNS * COLUMNS, int((64 << 20) * scale)
     images = int(65536 * scale * (192 / side) ** 2)
     hits -= hits % (CHUNK_BYTES // 8)
     series = "dectris", "frame", images, images * len(compressed_frame(side))
@@ -326,6 +352,8 @@ def main() -> None:
         }
         if options.folder:
             ways["disk"] = partial(recorded, stream, options.folder)
+        if name == "Merlin":
+            ways["detector"] = partial(recorded_with_a_detector, stream)
         if options.libertem and name == "DECTRIS V1":
             ways["LiberTEM"] = partial(by_libertem, options.libertem, stream, 2000)
             ways["LiberTEM*"] = partial(by_libertem, options.libertem, stream)

@@ -73,9 +73,10 @@ def complete(
             done(key)
 
     wanted, options = {*keys}, {"traverse": False} | scheduler_options()
-    with Callback(posttask=finished):
-        _, *results = persist(tasks, *beside, **options)
-        return [*compute(*results, **options)]
+    # Passed, not registered: schedulers of other threads take registered ones away meanwhile.
+    options["callbacks"] = [*Callback.active, (None, None, None, finished, None)]
+    _, *results = persist(tasks, *beside, **options)
+    return [*compute(*results, **options)]
 
 
 class _Tasks(DaskMethodsMixin):

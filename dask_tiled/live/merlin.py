@@ -12,7 +12,7 @@ import re
 from dask_tiled.errors import DatasetError, StreamError
 from dask_tiled.formats.mib.descriptor import read_header, scan_shape
 from dask_tiled.formats.tools.text import read_pairs
-from dask_tiled.live.outputs import Bound, StreamFile
+from dask_tiled.live.outputs import Bound, StreamFile, disk_error
 from dask_tiled.live.progress import MOST_GAP, StreamProgress
 
 MESSAGE = re.compile(rb"MPX,(\d{10}),(HDR|MQ1),")
@@ -125,8 +125,11 @@ class MerlinReceiver:
             raise self._error("the acquisition header is too long", expected, nbytes)
         if len(content) < HEAD + nbytes:
             return 0
-        with open(self._hdr, "xb") as file:
-            file.write(content[HEAD : HEAD + nbytes])
+        try:
+            with open(self._hdr, "xb") as file:
+                file.write(content[HEAD : HEAD + nbytes])
+        except OSError as error:
+            raise disk_error(error, self._hdr) from error
         keys = read_pairs(self._hdr, ":\t", "latin1")
         announced = keys.get("Frames in Acquisition (Number)", "").strip()
         shape = scan_shape(keys) or ()

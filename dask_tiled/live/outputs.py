@@ -18,6 +18,8 @@ from dask_tiled.system.names import offered
 STOP, DROP, SPILL = "stop", "drop", "spill"
 PARTS = 16
 """Files of a bounded recording that drops or spills: at least one of them is kept."""
+ASIDE = ".replaced"
+"""Suffix of files that are kept until another recording has content."""
 KEPT = "What has come before is in the file."
 MOST_VIEWS = 512
 """Views written at once; systems allow 1024."""
@@ -244,6 +246,33 @@ def files_to_replace(path: str, beside: str, bound: Bound, *, overwrite: bool) -
     for one in old:
         _check_replaceable(one, overwrite=overwrite)
     return old
+
+
+class ReplacedFiles:
+    """Files of an earlier recording, which are kept beside until another one has content.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        They are renamed, and return if they are not removed.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = list[str]()
+        for path in paths:
+            os.replace(path, path + ASIDE)
+            self._paths.append(path)
+
+    def remove(self) -> None:
+        """Remove the files."""
+        while self._paths:
+            os.unlink(self._paths.pop() + ASIDE)
+
+    def close(self) -> None:
+        """Let the files return, unless they have been removed."""
+        while self._paths:
+            path = self._paths.pop()
+            os.replace(path + ASIDE, path)
 
 
 def _numbered(path: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from dask_tiled.errors import StreamError
@@ -61,12 +62,15 @@ class Parent:
     ----------
     is_gone : bool
         Whether it has ended.
+    when_begun : callable
+        Called when the file has content.
     """
 
     def __init__(self, connection: Any) -> None:
         self._connection, self._next = connection, 0.0
         self._told: StreamProgress | None = None
         self.is_gone = False
+        self.when_begun: Callable[[], None] = lambda: None
 
     def send(self, kind: str, value: Any = None) -> None:
         """Send a message, if there is a process to send it to."""
@@ -75,15 +79,22 @@ class Parent:
         except OSError:
             self.is_gone = True
 
+    def report(self, progress: StreamProgress) -> None:
+        """Report the progress if it has changed."""
+        if progress != self._told:
+            self._told = progress
+            if progress.has_content:
+                self.when_begun()
+            self.send(PROGRESS, progress)
+
     def asks_to_stop(self, receiver: Receiver | None = None) -> bool:
         """Report the progress, and look for messages, now and then."""
         now = time.monotonic()
         if now < self._next:
             return False
         self._next = now + POLL_SECONDS
-        if receiver is not None and receiver.progress != self._told:
-            self._told = receiver.progress
-            self.send(PROGRESS, self._told)
+        if receiver is not None:
+            self.report(receiver.progress)
         try:
             return self.is_gone or (self._connection.poll() and self._connection.recv() == STOP)
         except (EOFError, OSError):

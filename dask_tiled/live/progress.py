@@ -50,6 +50,11 @@ class StreamProgress(NamedTuple):
     restarts: int = 0
     repeated: int = 0
 
+    @property
+    def has_content(self) -> bool:
+        """Whether the file has frames or events."""
+        return bool(self.frames or self.events)
+
     def __str__(self) -> str:
         from dask_tiled.errors import format_bytes
 

@@ -14,11 +14,10 @@ from dask_tiled.live.addresses import PROTOCOLS, Address
 from dask_tiled.live.chunk_file import AHEAD, SLACK, reserve, shared_lock
 from dask_tiled.live.dectris import DectrisReceiver
 from dask_tiled.live.merlin import MerlinReceiver
-from dask_tiled.live.outputs import Bound, files_to_replace
+from dask_tiled.live.outputs import Bound, ReplacedFiles, files_to_replace
 from dask_tiled.live.parent import (
     ENDED,
     FAILED,
-    PROGRESS,
     READY,
     STOPPED,
     Parent,
@@ -26,6 +25,7 @@ from dask_tiled.live.parent import (
 )
 from dask_tiled.live.timepix3 import Timepix3Receiver
 from dask_tiled.system.limits import limit_memory, reset
+from dask_tiled.system.locks import open_locked
 from dask_tiled.system.processes import connection_of
 
 
@@ -54,51 +54,63 @@ def _received(request: RecordingRequest, parent: Parent) -> str:
     address = Address.of(request.url)
     protocol, (connect, make) = PROTOCOLS[address.protocol], RECEIVERS[address.protocol]
     limit_memory(request.most_memory)
-    connection = connect(address, parent)
+    with _claimed(request) if address.listens else nullcontext():
+        connection = connect(address, parent)
     if connection is None:
         return STOPPED
-    with closing(connection):
-        _replace(request, protocol.beside)
+    with closing(connection), closing(_replaced(request, protocol.beside)) as replaced:
+        parent.when_begun = replaced.remove
         with _claimed(request) if protocol.is_late else nullcontext():
+            if protocol.is_late:
+                _check_room(request)
             receiver = make(request, connection)
             parent.send(READY)
             try:
                 state = byte_sockets.pump(connection, receiver, parent, request)
             finally:
                 receiver.close()
-                parent.send(PROGRESS, receiver.progress)
+                parent.report(receiver.progress)
             return state
 
 
-def _replace(request: RecordingRequest, beside: str) -> None:
-    """Remove the files of an earlier recording."""
+def _replaced(request: RecordingRequest, beside: str) -> ReplacedFiles:
+    """Move the files of an earlier recording."""
     path, bound, overwrite = request.path, request.bound, request.overwrite
-    for one in files_to_replace(path, beside, bound, overwrite=overwrite):
-        os.unlink(one)
+    return ReplacedFiles(files_to_replace(path, beside, bound, overwrite=overwrite))
 
 
 @contextmanager
 def _claimed(request: RecordingRequest) -> Iterator[None]:
-    """Hold a target before anything is written; it is removed if nothing is.
+    """Hold a target before anything is written; a new one is removed if nothing is.
 
     Raises
     ------
-    StreamError
-        The disk is full.
+    DatasetError
+        Another recording writes the target.
     """
-    path, nbytes = request.path, AHEAD + SLACK
-    with open(path, "xb"):
-        lock = shared_lock(path)
+    path = request.path
     try:
-        hint = f"It needs {format_bytes(nbytes)} to begin."
-        reserve(path, nbytes, in_memory=bool(request.temporary), hint=hint)
-        os.truncate(path, 0)
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o666))
+        os.close(open_locked(path))
+    except BlockingIOError:
+        problem = "another recording writes the target"
+        raise DatasetError(problem, path=path) from None
+    lock = shared_lock(path)
+    try:
         yield
     finally:
         os.close(lock)
         with suppress(FileNotFoundError):
             if not os.path.getsize(path):
                 os.unlink(path)
+
+
+def _check_room(request: RecordingRequest) -> None:
+    """Check that there is room to begin."""
+    nbytes = AHEAD + SLACK
+    hint = f"It needs {format_bytes(nbytes)} to begin."
+    reserve(request.path, nbytes, in_memory=bool(request.temporary), hint=hint)
+    os.truncate(request.path, 0)
 
 
 def _merlin(request: RecordingRequest, _: socket.socket) -> MerlinReceiver:

@@ -84,7 +84,7 @@ def record(
     timeout : float, optional
         Seconds without data after which the recording fails; by default it waits.
     overwrite : bool
-        Whether an existing target is replaced, once the detector is connected.
+        Whether an existing target is replaced, once a frame is stored; it stays beside until then.
     on_ready : callable, optional
         Called with the recording once the receiver is connected, to arm and trigger the detector.
     **options
@@ -126,8 +126,11 @@ def record(
         raise DatasetError("invalid on_ready", expected="a function", found=repr(on_ready))
     bound = _bound(max_bytes, when_full, spill_folder, in_memory=target is None)
     if bound.when_full != STOP and not PROTOCOLS[address.protocol].is_series:
-        problem = f"a recording of {address.protocol} is one file, which can only stop"
-        raise DatasetError(problem, expected=f"when_full={STOP!r}", found=when_full)
+        problem = (
+            f"a recording of {address.protocol} is one file, which cannot drop or spill frames"
+        )
+        hint = "Pass a target on a disk with room for the whole scan."
+        raise DatasetError(problem, expected=f"when_full={STOP!r}", found=when_full, hint=hint)
     seconds = 0.0 if timeout is None else check_seconds("timeout", timeout)
     protocol = PROTOCOLS[address.protocol]
     suffix, beside = protocol.suffix, protocol.beside
@@ -247,9 +250,9 @@ class Recording:
         DatasetError
             The recording has ended without a frame, or as for :func:`open_dataset`.
         """
-        self._news.wait(lambda: self._has_content or not self.is_running, None)
+        self._news.wait(lambda: self.progress.has_content or not self.is_running, None)
         self._warn_of_shape()
-        if not self._has_content:
+        if not self.progress.has_content:
             what = "the recording has no frame"
             raise self.error or StreamError(what, path=self.url, found=self.state)
         follows = PROTOCOLS[Address.of(self.url).protocol].follows
@@ -258,10 +261,6 @@ class Recording:
         arr: Any = open_dataset(self.path, **options)
         # Without tiles, it is a plain dask array.
         return arr.written_by(self) if isinstance(arr, TiledArray) else arr
-
-    @property
-    def _has_content(self) -> bool:
-        return bool(self.progress.frames or self.progress.events)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the recording has ended.
@@ -379,7 +378,7 @@ class _News:
                 self.state, self.was_connected = WAITING, True
             elif kind == PROGRESS:
                 self.progress = value
-                if value.frames or value.events:
+                if value.has_content:
                     self.state = RECEIVING
             else:
                 self.state, self.error = value
@@ -426,8 +425,8 @@ def _bound(max_bytes: Any, when_full: Any, spill_folder: Any, *, in_memory: bool
     if (when_full == SPILL) != bool(folder):
         problem, hint = "spill_folder= is for when_full='spill'", "Pass both, or none of them."
         raise DatasetError(problem, expected=f"when_full={SPILL!r}", found=when_full, hint=hint)
-    if folder and not os.path.isdir(folder):
-        raise DatasetError("spill_folder does not exist", path=folder)
+    if folder:
+        _check_folder("spill_folder", folder)
     if max_bytes is not None:
         return Bound(check_whole("max_bytes", max_bytes, least=1), when_full, folder)
     if in_memory:
@@ -451,9 +450,18 @@ def _file(target: str | os.PathLike[str], suffix: str) -> str:
     if os.path.splitext(path)[1].lower() != suffix:
         found = os.path.splitext(path)[1] or "no suffix"
         raise DatasetError("invalid target", path=path, expected=f"a {suffix} file", found=found)
-    if not os.path.isdir(os.path.dirname(path)):
-        raise DatasetError("the folder of the target does not exist", path=os.path.dirname(path))
+    _check_folder("the folder of the target", os.path.dirname(path))
     return path
+
+
+def _check_folder(name: str, path: str) -> None:
+    """Raise a DatasetError unless files can be written to a folder."""
+    if not os.path.isdir(path):
+        raise DatasetError(f"{name} does not exist", path=path)
+    try:
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise DatasetError(f"{name} cannot be written", path=path, found=str(error)) from error
 
 
 def _absolute(name: str, path: Any) -> str:

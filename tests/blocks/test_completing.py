@@ -3,6 +3,7 @@
 import errno
 import os
 import pickle
+import threading
 from collections import Counter
 
 import dask
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from checks import wait_for
 from conftest import ANY_PORT
+from dask.callbacks import Callback
 from distributed import Client, KilledWorker, LocalCluster, Status, get_worker
 
 from dask_tiled import DatasetError, StaleFileError, TilingError
@@ -247,3 +249,25 @@ def test_causes_decide_in_other_processes():
         assert again.__notes__ == ["a note"]
         assert is_of_machine(again) is expected
     assert is_of_machine(KilledWorker("key", None, 3))
+
+
+def test_overlapping_threads_lose_no_task():
+    """dask takes registered callbacks away while another thread computes."""
+    x = da.ones(200, chunks=1) + 1
+    keys = [(x.name, k) for k in range(200)]
+    told = [[] for _ in range(4)]
+
+    def run(mine):
+        complete(x, keys, done=mine.append)
+
+    threads = [threading.Thread(target=run, args=(mine,)) for mine in told]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert [sorted(mine) for mine in told] == [keys] * 4
+
+
+def test_callbacks_of_the_user_are_called():
+    x, seen = da.ones(4, chunks=1) + 1, []
+    with Callback(posttask=lambda key, *_: seen.append(key)):
+        complete(x, [(x.name, 2)], done=lambda _: None)
+    assert (x.name, 2) in seen

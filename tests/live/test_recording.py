@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import contextmanager, nullcontext
 
+import cbor2
 import numpy as np
 import psutil
 import pytest
@@ -22,9 +23,10 @@ from dask_tiled import DatasetError, MissingFramesWarning, StreamError
 from dask_tiled.command_line.app import app
 from dask_tiled.live import recording as recording_module
 from dask_tiled.live.addresses import PROTOCOLS, Address
-from dask_tiled.live.byte_sockets import connect
+from dask_tiled.live.byte_sockets import connect, pump
 from dask_tiled.live.merlin import MerlinReceiver
 from dask_tiled.live.outputs import Bound
+from dask_tiled.live.parent import Parent, RecordingRequest
 from dask_tiled.live.zmtp import MOST_MESSAGE
 from dask_tiled.testing import counting_frames, play, write_mib, write_tpx3
 from dask_tiled.testing.playing import merlin_messages, mpx, pushing, sending
@@ -493,6 +495,11 @@ def test_bounds(played, tmp_path, when_full):
         (123, {}, "no address of a detector; .* found 123"),
         ("merlin://a", {"target": 3}, "invalid target; expected a path; found 3"),
         ("merlin://a", {"target": "no/such/a.mib"}, "no/such: the folder of the target does not"),
+        (
+            "merlin://a",
+            {"target": "/proc/a.mib"},
+            "/proc: the folder of the target cannot be written",
+        ),
         ("merlin://a", {"target": "folder.mib", "overwrite": True}, "the target is a folder"),
         ("merlin://a", {"when_full": ["drop"]}, "invalid when_full"),
         ("merlin://a", {"spill_folder": 3, "when_full": "spill"}, "invalid spill_folder"),
@@ -506,6 +513,11 @@ def test_bounds(played, tmp_path, when_full):
         ("merlin://a", {"nav_shape": (0, 3)}, "nav_shape"),
         ("merlin://a", {"spill_folder": "x"}, "spill_folder= is for when_full='spill'"),
         ("merlin://a", {"nav_shap": (4, 6)}, "no option 'nav_shap'.* Do you mean 'nav_shape'"),
+        (
+            "tpx3://a",
+            {"target": "a.tpx3", "when_full": "drop", "max_bytes": 9},
+            "a recording of tpx3 is one file, which cannot drop or spill",
+        ),
         ("tpx3://a", {"target": "a.tpx3", "line": "tdc1"}, "'tpx3' has no option 'line'"),
     ],
 )
@@ -561,6 +573,74 @@ def test_what_a_recording_replaces(played, tmp_path, series):
         (target.unlink(), (tmp_path / "a.hdr").unlink())
         with play(played) as url, dask_tiled.record(url, target) as recording:  # beside a series
             assert recording.wait(SECONDS)
+
+
+@pytest.mark.parametrize("protocol", ["merlin", "dectris"])
+def test_a_full_disk_keeps_the_earlier_file(played, tmp_path, protocol):
+    """Until the first frame of another recording is stored."""
+    resource = pytest.importorskip("resource")
+    suffixes = ("mib", "hdr") if protocol == "merlin" else ("h5",)
+    files = {tmp_path / f"a.{suffix}": b"earlier" * 999 for suffix in suffixes}
+    for path, content in files.items():
+        path.write_bytes(content)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    messages = [[cbor2.dumps({"type": "other", "series_id": 1})]] * 9
+    with play(played) if protocol == "merlin" else pushing(messages) as source:
+        url = source if protocol == "merlin" else f"dectris://127.0.0.1:{source}"
+        resource.setrlimit(resource.RLIMIT_FSIZE, (900, before[1]))
+        try:
+            with (
+                pytest.raises(StreamError, match="the disk is full"),
+                dask_tiled.record(url, next(iter(files)), overwrite=True) as recording,
+            ):
+                recording.wait(SECONDS)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert {one: one.read_bytes() for one in tmp_path.iterdir()} == files
+
+
+def test_two_recordings_that_wait_for_a_detector(played_hits, tmp_path):
+    ports = []
+    for _ in range(2):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            ports.append(server.getsockname()[1])
+    urls, path = [f"tpx3://listen@127.0.0.1:{port}" for port in ports], tmp_path / "a.tpx3"
+    with dask_tiled.record(urls[0], path) as recording:
+        for overwrite, message in ((False, "the target exists"), (True, "another recording")):
+            with pytest.raises(DatasetError, match=message):
+                dask_tiled.record(urls[1], path, overwrite=overwrite)
+        with socket.create_connection(("127.0.0.1", ports[0])) as detector:
+            detector.sendall(played_hits.read_bytes())
+        assert recording.wait(SECONDS)
+    assert path.read_bytes() == played_hits.read_bytes()
+
+
+def test_clocks_that_jump(played, tmp_path, monkeypatch):
+    """Times of day are not used: neither by what receives, nor by what waits."""
+    jumps = iter(range(10**9))
+    monkeypatch.setattr(time, "time", lambda: (-1) ** next(jumps) * 1e9)
+    told = RecordingRequest("merlin://a", str(tmp_path / "a.mib"), Bound(), 0, 60.0, "", 1 << 30)
+    receiver = MerlinReceiver("merlin://a", told.path, Bound())
+    with play(played, frames_per_second=100) as url:
+        with connect(Address.of(url), None) as connection:
+            assert pump(connection, receiver, Parent(Nobody()), told) == "complete"
+        receiver.close()
+        with dask_tiled.record(url, tmp_path / "b.mib", timeout=60) as recording:
+            image = recording.array.sum((2, 3))
+            *_, last = dask_tiled.progressive(image, every=0.01)
+            assert recording.wait(SECONDS)
+    np.testing.assert_array_equal(last.values, FRAMES.sum((2, 3)))
+    assert (tmp_path / "a.mib").read_bytes() == (tmp_path / "b.mib").read_bytes()
+
+
+class Nobody:
+    """The connection to a process that says nothing."""
+
+    def send(self, _):
+        pass
+
+    def poll(self):
+        return False
 
 
 def test_spilled_files_are_replaced(played, tmp_path):
