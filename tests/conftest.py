@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 import dask
 import pytest
+from chromium.pages import chromium, served  # noqa: F401 - fixtures
 from formats_table import TABLE
 from hypothesis import HealthCheck, settings
 

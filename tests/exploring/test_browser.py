@@ -1,23 +1,18 @@
 """The page of `explore` in a browser: drag, zoom, switch detectors, close during computation."""
 
 import json
-import os
 import re
 import threading
-from types import SimpleNamespace
 
 import dask.array as da
 import h5py
 import numpy as np
 import pytest
 from checks import wait_for
-from chromium import browser, path_of_browser
+from chromium.pages import drag_while_filling, place, shown
 from ome_writer import document, image, tiff_data, uuid_of, write_pages
 
 import dask_tiled
-from dask_tiled.exploring import server
-from dask_tiled.exploring.pictures import pictures_shown, source_of
-from dask_tiled.exploring.session import PageSession
 from dask_tiled.model.axes import Axis
 from dask_tiled.opened.axes import labelled
 from dask_tiled.testing import write_mib, write_nd2, write_ser
@@ -29,72 +24,11 @@ pytestmark = pytest.mark.slow
 AXES = {"scan_y": "0.5 nm", "scan_x": "0.5 nm", "y": "1 mrad", "x": "1 mrad"}
 
 
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    if path_of_browser() is None:
-        reason = "Chromium is not installed; `make test` installs it by npm on Linux on x86-64"
-        if os.environ.get("DASK_TILED_REQUIRE_BROWSER") == "1":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with browser(tmp_path_factory.mktemp("profile")) as found:
-        yield found
-
-
-@pytest.fixture
-def served():
-    """Return a function that serves data in a new thread."""
-    import uvicorn
-
-    running = []
-
-    def serve(data, **options):
-        sessions, source = [], source_of(data, options)
-        pictures, follow = pictures_shown(data, options, follow=False)
-
-        def make(send):
-            sessions.append(PageSession(pictures, send, source, follow=follow))
-            return sessions[-1]
-
-        app = server.app_of(make, "token")
-        sock = server._listening(0)
-        config = server.configured(app)
-        one = uvicorn.Server(config)
-        thread = threading.Thread(target=one.run, kwargs={"sockets": [sock]}, daemon=True)
-        thread.start()
-        running.append((one, thread, sock))
-        url = f"http://127.0.0.1:{sock.getsockname()[1]}/token/"
-        return SimpleNamespace(url=url, sessions=sessions)
-
-    yield serve
-    for one, thread, sock in running:
-        one.should_exit = True
-        thread.join(60)
-        sock.close()
-
-
 def scan_of(shape=(24, 32, 48, 64)):
     y, x = np.indices(shape[2:])
     disk = np.hypot(y - shape[2] / 2, x - shape[3] / 2) < 9
     rates = np.where(disk, 20, 1) * np.linspace(0.5, 1.5, shape[1])[:, None, None]
     return np.random.default_rng(0).poisson(np.broadcast_to(rates, shape)).astype("u2")
-
-
-def shown(tab):
-    """Wait until the page is idle and shows exact pictures."""
-    tab.wait("document.querySelector('.dask-tiled-explore')?.ariaBusy === 'false'")
-    tab.wait(
-        "[...document.querySelectorAll('[data-plot]')].every("
-        "(plot) => plot.hidden || plot.dataset.exact === 'true')"
-    )
-
-
-def place(tab, plot, down=0.5, across=0.5):
-    """Return screen coordinates of a point in a canvas."""
-    box = tab.run(
-        f"(() => {{ const b = document.querySelector('[data-plot={plot}] canvas')"
-        ".getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; })()"
-    )
-    return box[0] + across * box[2], box[1] + down * box[3]
 
 
 def choose(tab, label, value):
@@ -172,8 +106,9 @@ def test_explore_a_scan(chromium, served, tmp_path):
 
 
 def test_a_scan_fills_while_a_detector_is_dragged(chromium, served, tmp_path):
-    pixels, goes_on = scan_of(), threading.Event()
+    pixels = scan_of()
     messages = [*merlin_messages(write_mib(tmp_path / "played.mib", pixels))]
+    goes_on = threading.Event()
 
     def half_at_first():
         for k, message in enumerate(messages):
@@ -185,28 +120,8 @@ def test_a_scan_fills_while_a_detector_is_dragged(chromium, served, tmp_path):
         sending(half_at_first) as port,
         dask_tiled.record(f"merlin://127.0.0.1:{port}", tmp_path / "scan.mib") as recording,
     ):
-        page = served(recording)
-        tab = chromium.open(page.url)
-        note = "document.querySelector('[data-plot=scan] .note')?.textContent"
-        tab.wait(f"{note} === '50 % of frames'")
-        told = "document.querySelector('.growth').textContent"
-        tab.wait(f"{told} === '384 of 768 frames have arrived; receiving'")
-        session = page.sessions[0]
-        found = session.state.detector
-        start = place(tab, "frame", 0.46, 0.48)
-        tab.drag(start, *[(start[0] + k, start[1] + k) for k in range(0, 40, 4)])
-        wait_for(lambda: session.state.detector.center[1] > found.center[1] + 2)
-        tab.wait(f"{note} === '50 % of frames'")
-        goes_on.set()
-        shown(tab)
-        tab.wait(f"{told} === 'all 768 frames have arrived; complete'")
+        session = drag_while_filling(chromium, served(recording), goes_on.set, 768)
     assert np.array_equal(session.image(), (pixels * session.mask).sum((-2, -1)))
-    finished = {}
-    exec(session.code(), finished)  # noqa: S102 - opens the file that was recorded
-    assert session.image().tobytes() == finished["image"].tobytes()
-    assert not tab.run("document.querySelector('.error').offsetParent")
-    assert tab.errors() == []
-    tab.close()
 
 
 def test_size_of_the_circle_calibrates_the_frame(chromium, served, tmp_path):
