@@ -10,9 +10,15 @@ import numpy as np
 
 from dask_tiled.engine.expressions import Cast, Register, Step
 from dask_tiled.engine.folding import are_narrow, can_fold
-from dask_tiled.engine.limits import MOST_GROUP
-from dask_tiled.engine.vectors import (
+from dask_tiled.engine.limits import (
+    MOST_AT_ONCE,
+    MOST_BINS,
     MOST_COUNTED,
+    MOST_GROUP,
+    MOST_IN_WORDS,
+    MOST_STEPS,
+)
+from dask_tiled.engine.vectors import (
     Collect,
     NoPrimitive,
     Room,
@@ -48,12 +54,6 @@ OF_FRAMES = {np.add: "add_frames", np.minimum: "min_frames", np.maximum: "max_fr
 """Primitives that accumulate each pixel of several frames."""
 OF_ROWS = {np.minimum: "min_row", np.maximum: "max_row"}
 """Primitives that accumulate a row of integers."""
-MOST_AT_ONCE = (1 << 16) - 1
-"""Maximum number of pixels of a vector whose positions fit into 2 bytes."""
-MOST_IN_WORDS = 4
-"""Maximum size of unsigned pixels, in bytes, for summing several at a time."""
-MOST_BINS, MOST_STEPS = 1 << 16, 8
-"""Limits of bins: their number, and the largest error of a pixel's estimated bin."""
 
 
 def neutral(ufunc: np.ufunc, dtype: np.dtype) -> float:

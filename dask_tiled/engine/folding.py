@@ -20,6 +20,7 @@ from dask_tiled.engine.limits import (
     GROUPED_BYTES,
     LEAST_VIEW,
     MOST_REVERSED,
+    NARROW_FRAMES,
     PIXELS_BYTES,
     PIXELS_DEPTH,
     PIXELS_TILE_BYTES,
@@ -35,8 +36,6 @@ from dask_tiled.reading.ranges import FrameData, ReadRanges, Runs, Units, Window
 
 WORDS = {"copy": 1, "swap2": 2, "swap4": 4, "swap8": 8}
 """Bytes of the words that a decoder reverses."""
-NARROW_FRAMES = 1 << 16
-"""Maximum number of values of 2 bytes that can be summed in 4 bytes."""
 
 
 def can_fold(dtype: np.dtype) -> bool:
@@ -118,9 +117,9 @@ class FrameSink:
     @property
     def at_once(self) -> int:
         """Frames to read at once: those that share results or weights while these are cached."""
-        if not self.is_product:
-            return PIXELS_DEPTH if self._is_by_pixel else 1
-        return READ_DEPTH if len(self._kernel.weights) > MOST_REVERSED else PIXELS_DEPTH
+        if self.is_product:
+            return READ_DEPTH
+        return PIXELS_DEPTH if self._is_by_pixel else 1
 
     @property
     def is_product(self) -> bool:
@@ -142,7 +141,7 @@ class FrameSink:
 
     def can_cut(self, pixels: int) -> bool:
         """Return whether results are the same if frames are cut after each ``pixels`` pixels."""
-        from dask_tiled.kernels.folds import BLOCK
+        from dask_tiled.kernels.limits import BLOCK
 
         return not pixels % BLOCK
 

@@ -16,7 +16,7 @@ import numpy as np
 from dask_tiled.engine import accumulators
 from dask_tiled.engine.accumulators import Bins, Fused, neutral, placed
 from dask_tiled.engine.expressions import Step
-from dask_tiled.engine.folding import NARROW_FRAMES
+from dask_tiled.engine.limits import NARROW_FRAMES
 from dask_tiled.engine.vectors import Collect, Vectors
 from dask_tiled.model.indexing import Array
 

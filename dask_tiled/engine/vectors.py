@@ -17,6 +17,7 @@ from dask_tiled.engine.limits import (
     FRAMES_BYTES,
     FRAMES_PIXELS,
     LEAST_ROW,
+    MOST_COUNTED,
     MOST_GROUP,
     VECTOR_BYTES,
 )
@@ -75,8 +76,6 @@ OWN = {np.sqrt, np.absolute, np.add, np.subtract, np.multiply, np.divide}
 """Ufuncs with our own primitives for float results: NumPy's loops are slower and need casts."""
 COMPLEX = {np.dtype(np.complex64), np.dtype(np.complex128)}
 """Types with primitives of their own only for casts."""
-MOST_COUNTED = 2
-"""Widest pixels, in bytes, that are counted by value or looked up in a table."""
 
 
 NEGATIVE_POWER = "integer powers raise an error for negative exponents"

@@ -20,6 +20,14 @@ from dask.highlevelgraph import HighLevelGraph
 from dask.system import CPU_COUNT
 
 from dask_tiled.errors import DatasetError, check_whole, format_bytes, printable
+from dask_tiled.explaining.limits import (
+    MARGIN,
+    MOST_FILES,
+    PROCESS_BYTES,
+    TASK_BYTES,
+    TASKS_PER_SECOND,
+    THREAD_BYTES,
+)
 from dask_tiled.graphs.layers import DESCRIPTION
 from dask_tiled.graphs.walk import TaskWalk
 from dask_tiled.model.description import Description
@@ -33,17 +41,6 @@ from dask_tiled.reading.counting import counted
 from dask_tiled.tiling.limits import USUAL_COUNT
 from dask_tiled.tiling.negotiation import block_chunks
 from dask_tiled.tiling.scheme import negotiate
-
-MOST_FILES = 3
-"""Maximum number of file names shown."""
-TASK_BYTES = 5 << 10
-"""Approximate memory of a task in dask."""
-PROCESS_BYTES = 1 << 18
-"""Memory that does not depend on array sizes, without compiled code."""
-THREAD_BYTES = 1 << 17
-"""Additional memory per thread."""
-MARGIN = 1.06
-"""Safety factor on the estimate, for untracked memory."""
 
 
 @dataclass(frozen=True)
@@ -321,10 +318,6 @@ def explain(
         cluster = OnCluster(workers, sent_bytes(walk.sent), seconds)
         explained = replace(explained, cluster=cluster)
     return _run(explained, collections) if run else explained
-
-
-TASKS_PER_SECOND = 4000, 1000
-"""Tasks that a scheduler takes at best, and on a busy machine."""
 
 
 def _rate(workers: int | None, gb_per_s: Any) -> float | None:

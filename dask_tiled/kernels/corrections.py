@@ -13,16 +13,14 @@ import numpy as np
 from numba import from_dtype, types
 
 from dask_tiled.kernels.decoding import compiled
-
-BLOCK = 2048
-"""Pixels whose dark and gain stay in the L1 cache while all frames pass."""
+from dask_tiled.kernels.limits import CORRECTED_PIXELS
 
 
 def correct(tile, dark, gain, out):
     """Set ``out`` to ``(tile - dark) * gain`` in the type of ``out``, which dark and gain share."""
     frames, pixels = tile.shape
-    for start in range(0, pixels, BLOCK):
-        stop = min(start + BLOCK, pixels)
+    for start in range(0, pixels, CORRECTED_PIXELS):
+        stop = min(start + CORRECTED_PIXELS, pixels)
         for f in range(frames):
             # Slices in local variables: otherwise the loop is not vectorised.
             src, dst = tile[f, start:stop], out[f, start:stop]

@@ -15,20 +15,21 @@ from functools import partial
 
 import numpy as np
 
-from dask_tiled.kernels.products import FRAMES, FRAMES_OF_ONE, MASKS, multiply
-from dask_tiled.kernels.words import AHEAD, both_orders, smaller, sum_nibbles
+from dask_tiled.kernels.limits import (
+    AHEAD,
+    BLOCK,
+    FEW_BYTES,
+    FRAMES_OF_ONE,
+    LONG_BLOCK,
+    MOST_PRODUCT_FRAMES,
+)
+from dask_tiled.kernels.products import FRAMES, MASKS, multiply
+from dask_tiled.kernels.words import both_orders, smaller, sum_nibbles
 
-BLOCK, LONG_BLOCK = 1024, 4096
-"""Pixels of a block of a weighted sum: four masks of it stay in the L1 cache. Blocks are longer if
-weights have 2 bytes."""
 NATIVE = False
 """Byte order of pixels that are not reversed."""
 SPAN = 2
 """Columns that the span of the other weights in a row takes."""
-MOST_PRODUCT_FRAMES = 96
-"""Frames for which several masks of a block stay in the L2 cache."""
-FEW_BYTES = 1 << 19
-"""Weights up to this size stay in the L2 cache, so few whole frames are processed at a time."""
 
 
 def sum_packed_frames(data, offsets, width, rows, first, pixels, results, weights):

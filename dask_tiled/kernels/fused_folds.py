@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 from dask_tiled.kernels import fold_layout as layout
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, SIGNATURE
 from dask_tiled.kernels.gathering import are_there, depth_of, places_of
+from dask_tiled.kernels.limits import PACKED_FRAMES
 from dask_tiled.kernels.words import (
     LINE_BYTES,
     add_nibbles,
@@ -28,9 +29,6 @@ from dask_tiled.kernels.words import (
     view,
 )
 from dask_tiled.model.requests import DONE
-
-PACKED_FRAMES = 8
-"""Packed frames added at once: with more streams than this, memory slows down."""
 
 
 def fold_signature(pixel: Any, result: Any, weight: Any) -> Any:

@@ -8,13 +8,12 @@ from __future__ import annotations
 import numpy as np
 
 from dask_tiled.kernels.jit import njit
+from dask_tiled.kernels.limits import LONG_MATCH
 from dask_tiled.kernels.words import byte, copy16, fill, inner, little16, little64, move, store64
 
 SLACK = 16
 """Bytes after the output that copies may overwrite."""
 TOO_LONG = np.int64(1 << 62)
-LONG = 128
-"""Bytes of a match from which calls of memset and memcpy are faster."""
 STEP = np.array([0, 8, 8, 9, 8, 10, 12, 14])
 """For each match distance, its smallest multiple of at least a word (8 bytes)."""
 REPEAT = np.array([sum(1 << 8 * at for at in range(0, 8, k or 8)) for k in range(8)], np.uint64)
@@ -43,7 +42,7 @@ def _repeat(out, at, back, count):
         fill(out, at, count, byte(out, at - 1))
         return
     stop = at + count
-    if count > LONG:  # double the size of each copy
+    if count > LONG_MATCH:  # double the size of each copy
         start = at - back
         while at < stop:
             length = min(at - start, stop - at)

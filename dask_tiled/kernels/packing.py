@@ -18,6 +18,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from dask_tiled.kernels.decoding import BYTES, NUMBER, compiled
+from dask_tiled.kernels.limits import COMPRESSED_BYTES
 from dask_tiled.kernels.words import (
     bit_of,
     byte,
@@ -34,8 +35,6 @@ from dask_tiled.kernels.words import (
     store32,
 )
 
-BLOCK_BYTES = 1 << 18
-"""Largest block: it stays in the cache together with its output."""
 FLAGS = 0x34
 """Bit shuffle, blocks not split into streams, and LZ4."""
 HEADER = 16
@@ -290,8 +289,8 @@ def compiled_kernel() -> Any:
 
 def _pack(kernel: Any, src: Any, itemsize: int, stride: int, out: Any) -> int:
     """Encode a chunk; return its size."""
-    size = src.size // -(-src.size // BLOCK_BYTES) // GROUP * GROUP
-    planes, scratch = np.empty(64, np.int64), np.empty(BLOCK_BYTES + SLACK, np.uint8)
+    size = src.size // -(-src.size // COMPRESSED_BYTES) // GROUP * GROUP
+    planes, scratch = np.empty(64, np.int64), np.empty(COMPRESSED_BYTES + SLACK, np.uint8)
     table = np.full(1 << HASH_BITS, -FARTHEST - 1, np.int32)
     tail = src[src.size // GROUP * GROUP :]
     if tail.size:

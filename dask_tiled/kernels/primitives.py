@@ -19,12 +19,9 @@ from numba.extending import intrinsic
 
 from dask_tiled.kernels import step_layout as layout
 from dask_tiled.kernels.fused_folds import call_address
-from dask_tiled.kernels.words import AHEAD, LINE_BYTES, fetch, inlined, inner, smaller
+from dask_tiled.kernels.limits import AHEAD, FRAMES_AT_ONCE, SEARCHED_PIXELS
+from dask_tiled.kernels.words import LINE_BYTES, fetch, inlined, inner, smaller
 
-SEARCHED_PIXELS = 128
-"""Pixels compared at a time."""
-FRAMES_AT_ONCE = 32
-"""Frames added to the same results, while these are in the innermost cache."""
 PRIMITIVE = types.void(*[types.voidptr] * layout.MOST_OPERANDS, types.int64)
 
 

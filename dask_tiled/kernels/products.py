@@ -25,8 +25,6 @@ with suppress(RuntimeError):  # the processor is unknown
     if known.get("avx512f"):  # 32 registers of 64 bytes
         FRAMES, SIMD_BYTES = 6, 64
         PAIRS_OF = "x86.avx512.pmaddw.d.512" if known.get("avx512bw") else None
-FRAMES_OF_ONE = 6
-"""Frames multiplied by one mask at once."""
 PAIRS_PIXELS = SIMD_BYTES // 4 * 128
 """Maximum number of pixels that are summed in 4 bytes, 128 in each lane of a vector."""
 MOST_IN_PAIRS = 511

@@ -14,12 +14,11 @@ from numba import from_dtype, types
 
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, compiled
 from dask_tiled.kernels.events import count
+from dask_tiled.kernels.limits import SKIPPED_BYTES
 from dask_tiled.kernels.words import inlined, inner, little16
 
 LINE, COLUMN, COUNT = 0x9, 0x8, 0xB
 BITS, STEPS = 12, 4096
-RUN_BYTES = 256
-"""Bytes that are skipped at once where no line begins."""
 OFFSET, FRAME, FIRST, LAST, BEFORE, AFTER = range(6)
 """Columns of the index: the offset of a piece, its frame, its first and its last line, and the
 columns of the beam before and after it."""
@@ -38,7 +37,7 @@ def _value(data, at):
 @inner
 def _has_line(data, at):
     found = False
-    for i in range(RUN_BYTES // 2):
+    for i in range(SKIPPED_BYTES // 2):
         found |= _kind(data, at + 2 * i) == LINE
     return found
 
@@ -74,8 +73,8 @@ def index_scan(data, offset, nbytes, rows):
             rows[k + 1, OFFSET], rows[k + 1, FRAME] = offset + at, rows[k, FRAME] + falls
             rows[k + 1, FIRST], rows[k + 1, BEFORE:] = line, rows[k, AFTER]
             k, begin, end = k + 1, at, at + nbytes
-        if at + RUN_BYTES <= min(end, data.size) and not _has_line(data, at):
-            at += RUN_BYTES
+        if at + SKIPPED_BYTES <= min(end, data.size) and not _has_line(data, at):
+            at += SKIPPED_BYTES
             continue
         line = _value(data, at) if _kind(data, at) == LINE else line
         at += 2

@@ -14,14 +14,13 @@ import numpy as np
 from numba import from_dtype, types
 
 from dask_tiled.kernels.decoding import BYTES, NUMBER, NUMBERS, compiled
+from dask_tiled.kernels.limits import INDEXED_BYTES
 from dask_tiled.kernels.words import inlined, inner, little64
 from dask_tiled.model.indexing import Bytes, Index
 
 MAGIC = np.uint64(0x33585054)
 """The letters ``TPX3``, the lower half of the header of a chunk."""
 CHIPS = 4
-BLOCK_BYTES = 1 << 18
-"""A block of the index ends with the chunk that makes it this long."""
 HIT, TIMELESS, EDGE = 0xB, 0xA, 0x6
 LOW_HALF, HIGH_HALF = 0x44, 0x45
 HIT_BITS, EDGE_BITS = 34, 36
@@ -160,7 +159,7 @@ def index_words(src, at, rows, times, kinds, state):
                 return 8 * k
             state[SEEN] |= 1 << chip
             state[CHIP], state[LEFT] = chip, size >> 3
-            if row < 0 or at + 8 * k - rows[row, OFFSET] >= BLOCK_BYTES:
+            if row < 0 or at + 8 * k - rows[row, OFFSET] >= INDEXED_BYTES:
                 row += 1
                 rows[row, OFFSET], rows[row, START] = at + 8 * k, state[TIME]
                 rows[row, FIRST], rows[row, LAST], rows[row, HITS] = FARTHEST, -FARTHEST, 0
@@ -296,7 +295,7 @@ class HitIndexer:
     """
 
     def __init__(self, size: int) -> None:
-        self._rows = np.zeros((size // BLOCK_BYTES + 2, 5), np.int64)
+        self._rows = np.zeros((size // INDEXED_BYTES + 2, 5), np.int64)
         self._state = np.zeros(STATE, np.int64)
         self._state[ROW] = -1
         self._at = 0

@@ -12,13 +12,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from dask_tiled.kernels.jit import njit
+from dask_tiled.kernels.limits import AHEAD, RUNS_AHEAD, SHORT_RUN
 
 LINE_BYTES = 64
 """Bytes of a cache line."""
-AHEAD = 4096
-"""Distance of prefetches, in bytes: a page."""
-RUNS_AHEAD, SHORT_RUN = 16, 4096
-"""Distance of prefetches in runs, and bytes of a run that is prefetched."""
 
 inner = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)
 """Decorator for long helpers: compiled without an entry point for Python."""

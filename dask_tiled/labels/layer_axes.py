@@ -20,6 +20,7 @@ from dask_tiled.graphs.names import core, overlapping, slicing
 from dask_tiled.graphs.reading import trees_of
 from dask_tiled.labels.axis_kinds import Unplaced, at_places, joined, reshaped_axes, same
 from dask_tiled.labels.fourier import transform_of, transformed
+from dask_tiled.labels.limits import KEPT_LABELS
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.description import Description
 from dask_tiled.plans.tasks import Function, Kwargs, Label, pixels_of
@@ -75,8 +76,6 @@ class Noted(NamedTuple):
     chunks: Chunks | None
 
 
-KEPT_LABELS = 10_000
-"""Maximum number of persisted arrays whose metadata are kept."""
 _persisted: dict[str, Noted] = {}
 """Metadata of persisted arrays, whose graphs consist of chunks only."""
 NAMED_BY_CONTENT = re.compile("-[0-9a-f]{32}$")

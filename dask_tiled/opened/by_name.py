@@ -10,9 +10,7 @@ import numpy as np
 
 from dask_tiled.errors import DatasetError, nearest
 from dask_tiled.model.axes import Axis
-
-MOST_NAMED = 20
-"""Maximum number of labels in an error."""
+from dask_tiled.opened.limits import MOST_NAMED
 
 
 def by_axis(axes: Sequence[Axis], wanted: Mapping[str, Any], path: str) -> dict[int, Any]:

@@ -11,15 +11,11 @@ import numpy as np
 
 from dask_tiled.errors import DatasetError, StaleFileError, warn
 from dask_tiled.model.description import Description
+from dask_tiled.opened.limits import CHECK_SECONDS, EXPECTED_FRAMES
 from dask_tiled.opened.spec import Given
 from dask_tiled.opened.tiled_array import TiledArray, description_of
 from dask_tiled.tiling.negotiation import TilingRequest
 from dask_tiled.tiling.scheme import negotiate
-
-POLL = 0.1
-"""Shortest interval between checks of the files, in seconds."""
-LOOKED_AT = 1 << 20
-"""Number of frames assumed for the choice of chunks, if the number is unknown."""
 
 
 class Rows(NamedTuple):
@@ -56,7 +52,7 @@ def with_many_frames(given: Given, requests: Sequence[TilingRequest]) -> Given:
     desc = given.description
     if desc is None or desc.nav_ndim > 1 or desc.layout.selection.numbers is not None:
         return given
-    longer = desc.with_frames((LOOKED_AT,), desc.layout.selection.first)
+    longer = desc.with_frames((EXPECTED_FRAMES,), desc.layout.selection.first)
     chunks = negotiate(longer, requests).chunks
     return given._replace(shape=longer.shape, chunks=chunks, description=longer)
 
@@ -92,7 +88,7 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
             raise failed
         if (told and failed is None) or rests:
             break
-        time.sleep(POLL)
+        time.sleep(CHECK_SECONDS)
         looked = time.monotonic()
         try:
             new, now = refreshed(arr)

@@ -8,9 +8,8 @@ import dask.array as da
 from dask.highlevelgraph import HighLevelGraph
 
 from dask_tiled.labels.layer_axes import keep_labels
+from dask_tiled.opened.limits import MOST_FOLLOWED
 
-MOST_FOLLOWED = 10_000
-"""Number of names above which those of arrays that no longer exist are removed."""
 _arrays: dict[str, list[ref[da.Array]]] = {}
 """All living arrays, by name."""
 

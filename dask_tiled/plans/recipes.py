@@ -28,6 +28,7 @@ from dask_tiled.engine.reductions import Aggregation, Reduction
 from dask_tiled.engine.run import FedSink, Why, begin, obstacle, run
 from dask_tiled.model.indexing import Array, Box, Cut, like_numpy
 from dask_tiled.plans.last_steps import Contraction, LastStep
+from dask_tiled.plans.limits import SOURCE_BYTES, STEP_BYTES
 from dask_tiled.plans.operands import Beside
 from dask_tiled.plans.tasks import Block, ChunkJob, Function, Kwargs, Nested, Room, pixels_in
 from dask_tiled.plans.tree import name_of
@@ -35,9 +36,6 @@ from dask_tiled.plans.views import View
 from dask_tiled.reading.limits import LARGE_BYTES
 from dask_tiled.reading.reader import Source
 from dask_tiled.tiling.bases import Grid
-
-STEP_BYTES, SOURCE_BYTES = 100, 500
-"""Approximate bytes of a step of a recipe, and of a source without its arrays."""
 
 
 def cut(expression: Expression, cuts: Sequence[Cut], sizes: Sequence[int]) -> Expression | None:

@@ -18,23 +18,20 @@ from dask_tiled.model.indexing import Box, Cut, Index
 from dask_tiled.model.layout import Layout
 from dask_tiled.reading.buffered import ALIGNMENT
 from dask_tiled.reading.correction_plans import CorrectionPlan
-from dask_tiled.reading.limits import BUFFERED_BYTES, CONVERTED_BYTES, KEPT_RESPONSES
+from dask_tiled.reading.limits import (
+    BLOCK_RANGE_BYTES,
+    BUFFERED_BYTES,
+    CONVERTED_BYTES,
+    EVENT_BYTES,
+    FRAME_BYTES,
+    KEPT_RESPONSES,
+    MOST_BOX_CELLS,
+    PLANNED_FRAMES,
+)
 from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, pieces_met, region_of
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.reading.reader import Source
 from dask_tiled.remote.fetching import REQUEST_BYTES
-
-PLANNED_FRAMES = 1 << 18
-"""Frames whose byte ranges are planned at a time."""
-MOST_BOX_CELLS = 1 << 24
-"""If boxes divide one another into more cells than this, they are treated as disjoint."""
-EVENT_BYTES = 9 * 8
-"""Memory of the numbers of a sparse piece."""
-FRAME_BYTES = 96
-"""Memory of the number and the byte ranges of a frame."""
-
-BLOCK_RANGE_BYTES = 1280
-"""Memory of the numbers of a block."""
 
 
 class ReadPart(NamedTuple):

@@ -16,11 +16,9 @@ import numpy.typing as npt
 
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.indexing import Array, Index
+from dask_tiled.reading.limits import CELL_PIXELS
 
 Bools = npt.NDArray[np.bool_]
-
-CELL = 256
-"""Edge of a cell in pixels: all inner pixels of a cell are repaired from one box."""
 
 
 class Steps(NamedTuple):
@@ -81,7 +79,7 @@ class Repairs(NamedTuple):
         """Group pixels: those of the first ring one by one, inner ones by cell."""
         first = some < self.rings[0].stop if self.rings else some < 0
         inner = some[~first]
-        cells = np.stack(np.unravel_index(self.pixels[inner], shape)) // CELL
+        cells = np.stack(np.unravel_index(self.pixels[inner], shape)) // CELL_PIXELS
         _, cell = np.unique(cells, axis=1, return_inverse=True)
         groups = [inner[cell == k] for k in range(cell.max(initial=-1) + 1)]
         return [*some[first][:, None], *groups]

@@ -25,3 +25,5 @@ MOST_CHUNKS = 1 << 22
 computed."""
 LEAST_TILE_BYTES, MOST_TILE_BYTES = 128 << 10, 1 << 20
 """Smaller tiles cost more calls than they save cache misses; larger ones gain nothing."""
+USUAL_CACHE_BYTES = 1 << 20
+"""Second-level cache of a core, if the system does not report it: that of processors of servers."""

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dask_tiled.system.resources import physical_memory, sysconf
-
-USUAL_CACHE_BYTES = 1 << 20
-"""Second-level cache of a core, if the system does not report it."""
+from dask_tiled.tiling.limits import USUAL_CACHE_BYTES
 
 CPUS = Path("/sys/devices/system/cpu")
 CGROUPS = Path("/sys/fs/cgroup")

@@ -17,7 +17,7 @@ from dask_tiled import (
     events,
     open_dataset,
 )
-from dask_tiled.kernels.tpx3 import BLOCK_BYTES
+from dask_tiled.kernels.limits import INDEXED_BYTES
 from dask_tiled.testing import write_tpx3
 
 TICK = 1.5625e-9
@@ -146,7 +146,7 @@ def test_many_blocks(tmp_path, monkeypatch):
     """Blocks of the index hold 32,768 hits each; chunks of the list end between them."""
     counts = hits_of(20, 256, 10_000)
     path = write_tpx3(tmp_path / "run.tpx3", counts, per_chunk=3000)
-    assert path.stat().st_size > 5 * BLOCK_BYTES
+    assert path.stat().st_size > 5 * INDEXED_BYTES
     arr = open_dataset(path, frame_time=1e-3, chunks=(3, 100, -1))
     np.testing.assert_array_equal(arr.compute(), counts)
     np.testing.assert_array_equal(arr[::7, 3].compute(), counts[::7, 3])

@@ -16,8 +16,8 @@ from dask_tiled.codecs.byte_codecs import PACKED_BYTES, most_encoded
 from dask_tiled.engine import evaluation, vectors
 from dask_tiled.kernels import decoding, fold_functions, fold_layout, frame_reads, step_layout
 from dask_tiled.kernels.events import NEXT_PIXEL
-from dask_tiled.kernels.packing import BLOCK_BYTES, GROUP, HASH_BITS, SLACK
-from dask_tiled.kernels.tpx3 import BLOCK_BYTES as INDEXED_BYTES
+from dask_tiled.kernels.limits import COMPRESSED_BYTES, INDEXED_BYTES
+from dask_tiled.kernels.packing import GROUP, HASH_BITS, SLACK
 from dask_tiled.model.requests import ALIGN, DEPTH, DONE, FD, HIGH, LOW, NEAR
 
 DECODERS = {
@@ -388,11 +388,11 @@ def check_unbitshuffle(src, starts, sizes, itemsize, block, out, dests, nbytes):
 
 
 def check_pack(src, itemsize, lanes, stride, size, tail, planes, table, scratch, out):
-    if len(planes) < 64 or len(table) < 1 << HASH_BITS or len(scratch) < BLOCK_BYTES + SLACK:
+    if len(planes) < 64 or len(table) < 1 << HASH_BITS or len(scratch) < COMPRESSED_BYTES + SLACK:
         return f"room for {len(planes)} planes, {len(table)} places and {len(scratch)} bytes"
     if itemsize not in (1, 2, 4, 8) or src.size % itemsize or stride < 1:
         return f"{src.size} bytes of pixels of {itemsize}, in steps of {stride}"
-    if not 0 < size <= BLOCK_BYTES or size % GROUP or len(tail) < src.size % GROUP:
+    if not 0 < size <= COMPRESSED_BYTES or size % GROUP or len(tail) < src.size % GROUP:
         return f"blocks of {size} bytes, and a tail of {len(tail)}"
     if np.may_share_memory(src, out):
         return "the chunk lies where it is packed to"

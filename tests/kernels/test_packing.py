@@ -9,14 +9,15 @@ from numcodecs.blosc import Blosc
 
 from dask_tiled.codecs.byte_codecs import PACKED_BYTES, most_encoded
 from dask_tiled.codecs.pipeline import Pipeline
-from dask_tiled.kernels.packing import BLOCK_BYTES, compiled_kernel
+from dask_tiled.kernels.limits import COMPRESSED_BYTES
+from dask_tiled.kernels.packing import compiled_kernel
 
 BLOSC = {"cname": "lz4", "clevel": 5, "shuffle": "bitshuffle", "blocksize": 0}
 SHAPES = [
     (8, 256, 256),
     (515, 515),  # no multiple of 8 pixels
     (3, 514, 516),
-    (BLOCK_BYTES + 8,),
+    (COMPRESSED_BYTES + 8,),
     (PACKED_BYTES[0],),
     (PACKED_BYTES[1],),
 ]
@@ -57,7 +58,7 @@ def test_packed_chunks(shape, dtype, make):
     packed = out[: compiled_kernel()(src, itemsize, 5, out)]
     np.testing.assert_array_equal(np.frombuffer(Blosc().decode(packed), dtype), pixels)
     theirs = len(Blosc("lz4", 5, Blosc.BITSHUFFLE, 0, itemsize).encode(pixels))
-    assert len(packed) <= 1.5 * theirs + 1024 * -(-src.size // BLOCK_BYTES)
+    assert len(packed) <= 1.5 * theirs + 1024 * -(-src.size // COMPRESSED_BYTES)
 
 
 ZSTD = {"name": "zstd", "configuration": {"level": 1, "checksum": False}}
@@ -79,7 +80,7 @@ def blosc(typesize):
     ],
 )
 @pytest.mark.parametrize("make", [counts, noise])
-@pytest.mark.parametrize("size", [1029, 4096, BLOCK_BYTES // 2 + 1])
+@pytest.mark.parametrize("size", [1029, 4096, COMPRESSED_BYTES // 2 + 1])
 def test_packing_after_and_before_other_codecs(size, make, packers):
     pixels = make(np.random.default_rng(0), size).astype("u2")
     codecs = [{"name": "bytes", "configuration": {"endian": "little"}}, *packers]
