@@ -16,7 +16,6 @@ import tifffile
 import zarr
 from formats_table import ONE_OF_EACH, TABLE
 from manifest import by_file, manifest
-from ome_writer import document, image, tiff_data, write_pages
 from yaozarrs import validate_zarr_store
 
 import dask_tiled
@@ -181,20 +180,6 @@ def test_colour_axis_comes_last(config, tmp_path):
     layer = Image(found, **told)
     assert layer.rgb
     assert layer.axis_labels[-2:] == ("y", "x")
-
-
-def test_channels_are_layers(tmp_path):
-    frames = counting_frames((6, 9, 8), "u2")
-    sizes = {"T": 2, "C": 3, "Z": 1, "Y": 9, "X": 8}
-    told = image(sizes, tiff_data(0, 6), PhysicalSizeX=0.5)
-    write_pages(tmp_path / "stained.ome.tif", frames, document(told))
-    layers = read_layers(str(tmp_path / "stained.ome.tif"))
-    assert [told["name"] for _, told, _ in layers] == ["stained ch0", "stained ch1", "stained ch2"]
-    for k, (pixels, told, _) in enumerate(layers):
-        np.testing.assert_array_equal(pixels, frames[k::3])
-        assert told["visible"]
-        layer = Image(pixels, **told)
-        assert (layer.blending, layer.scale[-1]) == ("additive", 0.5)
 
 
 @pytest.mark.thorough

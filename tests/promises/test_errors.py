@@ -10,7 +10,6 @@ import dask
 import numpy as np
 import pytest
 from checks import refused
-from dask.callbacks import Callback
 
 from dask_tiled import (
     CorruptFileError,
@@ -206,22 +205,6 @@ def test_file_changed_between_open_and_compute(mib, change):
     for stale in (arr, part, arr[0], arr[::-1], arr.sum()):
         with refused(mib, kind=StaleFileError, detailed=True):
             stale.compute()
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("change", CHANGES, ids=lambda f: f.__name__)
-def test_file_changed_between_chunks(mib, change):
-    """The file is checked for each chunk."""
-    arr = open_dataset(mib).rechunk((1, -1, -1, -1))
-    changed = []
-
-    def change_once(*_task):
-        if not changed:
-            changed.append(True)
-            change(mib)
-
-    with Callback(posttask=change_once), refused(mib, kind=StaleFileError, detailed=True):
-        arr.compute(optimize_graph=False)
 
 
 @pytest.mark.parametrize("later", [0, 1])
