@@ -68,6 +68,8 @@ def main() -> None:
         np.save(path, draw.poisson(5, (given.mib * 8, 256, 256)).astype("u2"))
         cases["large"].append(str(path))
     for kind, paths in cases.items():
+        if not paths:
+            continue
         out, folder = given.folder / "out", given.folder / kind
         print(f"{len(paths)} {kind} files, load {os.getloadavg()[0]:.1f}", flush=True)
         ways: dict[str, Callable[[], int]] = {
