@@ -27,7 +27,7 @@ def source_of(data: Any, options: Mapping[str, Any]) -> str:
         return "da.from_array(arr)"
     if isinstance(data, Recording):
         settled = {key: x for key, x in data.options.items() if x is not None}
-        data, options = data.path, {**settled, **options}
+        data, options = data.path, {"missing": "fill", **settled, **options}
     if is_array(data):
         return ""
     is_series = not isinstance(data, str | os.PathLike)

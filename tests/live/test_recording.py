@@ -21,6 +21,7 @@ from mutating import KINDS, MOST_MEMORY, STREAMS, TOKENS, mutated, receive, rece
 import dask_tiled
 from dask_tiled import DatasetError, MissingFramesWarning, StreamError
 from dask_tiled.command_line.app import app
+from dask_tiled.exploring.pictures import source_of
 from dask_tiled.live import recording as recording_module
 from dask_tiled.live.addresses import PROTOCOLS, Address
 from dask_tiled.live.byte_sockets import connect, pump
@@ -246,6 +247,14 @@ def test_faults_are_typed_errors_and_keep_what_has_come(contents, tmp_path, name
     elif not frames:
         with pytest.raises(StreamError, match=message):
             recording.array  # noqa: B018 - raises
+
+
+def test_code_of_a_page_opens_what_a_failed_recording_has(contents, tmp_path):
+    with recorded(faulty("no message", *contents), tmp_path / "scan.mib") as recording:
+        assert ended(recording) is not None
+    arr = eval(source_of(recording, {}), {"dask_tiled": dask_tiled})  # noqa: S307 - our own
+    np.testing.assert_array_equal(arr, recording.array)
+    assert arr.description.missing.tolist() == [*range(9, 24)]
 
 
 @pytest.mark.parametrize(("nbytes", "is_refused"), [(1 << 28, False), ((1 << 28) + 1, True)])
