@@ -54,6 +54,7 @@ def test_opening(path):
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("at_rest")  # a file just written is read in another way
 @pytest.mark.parametrize("name", COMPUTED)
 def test_computing(path, name):
     arr = open_dataset(path)
