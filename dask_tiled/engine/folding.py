@@ -110,11 +110,6 @@ class FrameSink:
     """Whether all pixels of a frame must come at once."""
 
     @property
-    def is_by_pixel(self) -> bool:
-        """Whether there is a result per pixel, shared by many frames."""
-        return self._is_by_pixel
-
-    @property
     def at_once(self) -> int:
         """Frames to read at once: those that share results or weights while these are cached."""
         if self.is_product:
