@@ -50,6 +50,8 @@ class Line(NamedTuple):
 
     text: str
     error: float = 0.0
+    most: float = 0.0
+    """Largest magnitude of sums that NumPy adds in a narrow dtype, and dask in a wider one."""
 
 
 def largest(pixels):
@@ -326,7 +328,9 @@ def contraction(draw, x, _):
     exact = x.kind in "biu" and dtype[0] in "?ui"
     eps = x.rounding(max(count, x.shape[-1])) * (2**29 if dtype in ("f4", "c8") else 1)
     fresh = 0 if exact else 8 * eps
-    return Line(draw(one_of(*texts)), fresh + 8 * max(count, x.shape[-1]) * x.error)
+    terms = max(count, x.shape[-1])
+    most = 8 * terms * largest(x.expected)
+    return Line(draw(one_of(*texts)), fresh + 8 * terms * x.error, most)
 
 
 def gathered(draw, x, _):
@@ -365,6 +369,9 @@ def evaluated(line, name, values, most_pixels):
         return None
     if largest(expected) > LARGEST.get(expected.dtype.char, math.inf):
         return None
+    narrow = expected.dtype.kind in "iu" and expected.dtype != plain.dtype
+    if narrow and line.most > np.iinfo(expected.dtype).max:
+        return None  # a wider type holds what has wrapped around in a narrow one
     opened = eval(line.text, IN_DASK | {x.name: x.opened for x in values})  # noqa: S307
     return Value(name, expected, opened, plain, line.error)
 

@@ -63,7 +63,7 @@ def limit_memory(nbytes: int | None) -> None:
 
 def _limit(name: str, most: int | None) -> None:
     """Limit a resource, if the system supports it; None restores the hard limit."""
-    if _setrlimit is None:
+    if _setrlimit is None or _getrlimit is None:
         return
     number, unlimited = offered("resource", name), offered("resource", "RLIM_INFINITY")
     _, hard = _getrlimit(number)

@@ -18,7 +18,7 @@ import zarr
 from sitecustomize import VARIABLE, hide
 
 PIXELS = np.arange(6 * 40 * 50, dtype="u2").reshape(6, 40, 50)
-CHILD = {"fork", "killpg", "setitimer", "setrlimit", "fcntl", "sysconf"}
+CHILD = {"fork", "killpg", "setitimer", "getrlimit", "setrlimit", "fcntl", "sysconf"}
 """Names for which a child process reads an HDF5 file, which takes a second."""
 
 
