@@ -35,6 +35,12 @@ def after_fork(function: Callable[[], None]) -> None:
         _register(after_in_child=function)
 
 
+def before_fork(function: Callable[[], None]) -> None:
+    """Call a function before each fork of this process."""
+    if _register is not None:
+        _register(before=function)
+
+
 def held_at_fork(lock: Any) -> None:
     """Hold a lock while this process forks: what it protects is whole in the child, and free.
 

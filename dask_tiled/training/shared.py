@@ -20,7 +20,7 @@ import numpy as np
 
 from dask_tiled.errors import require_extra
 from dask_tiled.model.indexing import Array
-from dask_tiled.system.forks import after_fork
+from dask_tiled.system.forks import after_fork, before_fork
 from dask_tiled.system.names import offered
 from dask_tiled.training.arrays import Make
 
@@ -259,6 +259,8 @@ def bytes_of(batch: Mapping[str, Any]) -> int:
 
 _mapped: dict[MemoryFile, Array] = {}
 """Memory of workers, mapped once."""
+_forks = 0
+"""Forks of this process: their children share the slots of the batches that exist then."""
 
 
 def _received(
@@ -278,7 +280,7 @@ def _received(
         finally:
             os.close(fd)
     held = name.slot(memory, number)
-    _call_after(held, _free, memory, number)
+    _call_after(held, _free, memory, number, _forks)
     tensors = {
         key: torch.frombuffer(held, dtype=dtype, count=prod(shape), offset=at).reshape(shape)
         for key, (at, shape, dtype) in places.items()
@@ -297,8 +299,9 @@ def _call_after(arr: Array, function: Callable[..., None], *args: Any) -> None:
     weakref.finalize(arr, call, os.getpid()).atexit = False
 
 
-def _free(memory: Array, number: int) -> None:
-    in_use_of(memory)[THERE, number] = 0
+def _free(memory: Array, number: int, forks: int) -> None:
+    if forks == _forks:  # otherwise a child may still read the slot
+        in_use_of(memory)[THERE, number] = 0
     _forget_ended()
 
 
@@ -307,4 +310,10 @@ def _forget_ended() -> None:
         _mapped.pop(name, None)
 
 
+def _count_fork() -> None:
+    global _forks  # noqa: PLW0603
+    _forks += 1
+
+
+before_fork(_count_fork)
 after_fork(_mapped.clear)

@@ -223,6 +223,26 @@ def test_batches_of_workers_stay_as_they_are(source, way, size, transform):
 
 
 @pytest.mark.thorough
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no forks")
+def test_forked_processes_keep_their_batches(source):
+    """Also while this process drops them, and gets others in their place."""
+    batches = iter(loaded(batches_of(source, 1, dtype=None), 1))
+    frame = next(batches)["frame"]
+    expected = frame.clone()
+    (is_read, read), (is_over, over) = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        os.read(is_read, 1)
+        os.write(over, b"1" if torch.equal(frame, expected) else b"0")
+        os._exit(0)
+    del frame
+    assert len([*batches]) == COUNT - 1
+    os.write(read, b".")
+    assert os.read(is_over, 1) == b"1"
+    os.waitpid(child, 0)
+
+
+@pytest.mark.thorough
 def test_batches_of_workers_are_collated(source, way):  # noqa: ARG001 - a fixture
     """By a function that gets a dict of tensors; the slots of what it drops are free again."""
     data = batches_of(source, 1, dtype=None)
