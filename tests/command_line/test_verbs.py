@@ -311,7 +311,11 @@ def test_explore_records_the_stream_of_a_detector(tmp_path, monkeypatch):
     assert result.exit_code == 0, result.output
     assert "waiting for the first frame" in result.output
     assert served == [
-        (FRAMES.shape, {}, f"dask_tiled.open_dataset({str(tmp_path / 'scan.mib')!r})")
+        (
+            FRAMES.shape,
+            {},
+            f"dask_tiled.open_dataset({str(tmp_path / 'scan.mib')!r}, missing='fill')",
+        )
     ]
     for words in (["played.mib", "--record", "b.mib"], [url, "--disk", "2 mrad"]):
         assert CliRunner().invoke(app, ["explore", *words]).exit_code == 2
