@@ -98,6 +98,7 @@ def test_jobs_of_slurm(tmp_path, folder, monkeypatch):  # noqa: ARG001
     path = Path(dask_tiled.__file__).parents[1]
     slurm = {"cores": 1, "memory": "1GB", "interface": "lo", "python": sys.executable}
     slurm["scheduler-options"] = {"dashboard_address": ":0"}
+    slurm["death-timeout"] = 600  # workers of a busy machine start slowly, and none replaces them
     slurm["job-script-prologue"] = [f"export PYTHONPATH={shlex.quote(str(path))}"]
     with dask.config.set({"jobqueue.slurm": dask.config.get("jobqueue.slurm", {}) | slurm}):
         done = CliRunner().invoke(app, ["convert", "in", "out/", "--cluster", "slurm:1"])
