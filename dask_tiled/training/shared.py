@@ -10,10 +10,12 @@ import mmap
 import os
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from math import ceil, prod
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -174,7 +176,7 @@ class BatchSlot:
     def __init__(self, number: int, held: Array, in_use: Array) -> None:
         self.number, self.is_sent = number, False
         self._in_use = in_use
-        self._used, self._address = 0, held.ctypes.data
+        self._used, self._address, self._nbytes = 0, held.ctypes.data, held.nbytes
         self._weak: Any = weakref.ref(held)
         self._held: Array | None = held
 
@@ -193,16 +195,23 @@ class BatchSlot:
         arr: Array = held[start:stop].view(dtype).reshape(shape)
         return arr
 
-    def place(self, held: Array, tensor: Any) -> TensorPlace | None:
-        """Return the place of a tensor, which is copied if it lies elsewhere; None without room."""
-        at = tensor.data_ptr() - self._address
-        if not (0 <= at < held.nbytes and tensor.is_contiguous()):
-            at = self._used
-            copy = self.make(held, (tensor.nbytes,), np.uint8)
-            if self._used == at:
-                return None
-            torch.frombuffer(copy, dtype=tensor.dtype).reshape(tensor.shape).copy_(tensor)
-        return TensorPlace(at, tuple(tensor.shape), tensor.dtype)
+    def moved(self, held: Array, tensor: Any) -> Any:
+        """Return a tensor in the slot, a copy if it lies elsewhere; itself without room."""
+        if self.place(tensor) is not None:
+            return tensor
+        at = self._used
+        copy = self.make(held, (tensor.nbytes,), np.uint8)
+        if self._used == at:
+            return tensor
+        return torch.frombuffer(copy, dtype=tensor.dtype).reshape(tensor.shape).copy_(tensor)
+
+    def place(self, value: Any) -> TensorPlace | None:
+        """Return the place of a tensor in the slot; None for all else."""
+        if not _is_plain(value) or not value.numel() or not value.is_contiguous():
+            return None
+        at = value.data_ptr() - self._address
+        is_here = at >= 0 and at + value.nbytes <= self._nbytes
+        return TensorPlace(at, tuple(value.shape), value.dtype) if is_here else None
 
     def send(self) -> None:
         """Take note that the receiver will use the slot."""
@@ -210,45 +219,59 @@ class BatchSlot:
 
 
 class SharedBatch(dict[str, Any]):
-    """A batch that is pickled as its place in shared memory, and unpickled as a dict."""
+    """A batch with tensors in shared memory, of which a worker sends the places.
 
-    slot: BatchSlot | None = None
-    name: MemoryFile | None = None
-    places: Mapping[str, TensorPlace] = {}
-    held: Array | None = None
-    """Keeps the slot until the batch is sent."""
+    Whatever else pickles or copies it gets the tensors themselves.
+    """
+
+    def __init__(
+        self, batch: Mapping[str, Any], slot: BatchSlot, held: Array, name: MemoryFile
+    ) -> None:
+        super().__init__(batch)
+        self.slot, self.name = slot, name
+        self.held = held  # until the batch is sent
 
     def __copy__(self) -> SharedBatch:
-        """Return itself: a DataLoader copies batches before it converts their elements."""
-        return self
+        """Return a batch in the same memory: a DataLoader copies batches before it sends them."""
+        return SharedBatch(self, self.slot, self.held, self.name)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Send the batch, once: the receiver frees its memory."""
-        if self.slot is None or self.slot.is_sent:
-            return dict, ({**self},)
-        self.slot.send()
-        rest = {key: value for key, value in self.items() if key not in self.places}
-        return _received, (self.name, self.slot.number, self.places, rest, [*self])
+    def __reduce__(self) -> Any:
+        """Return the elements as an ordered dict, which ``torch.load`` accepts."""
+        return OrderedDict(self).__reduce__()
+
+
+def _sent(batch: SharedBatch) -> tuple[Any, ...]:
+    """Reduce a batch to the places of what lies in its slot, once: the receiver frees the slot."""
+    slot = batch.slot
+    places = {} if slot.is_sent else {key: slot.place(value) for key, value in batch.items()}
+    places = {key: place for key, place in places.items() if place is not None}
+    if not places:
+        return dict, ({**batch},)
+    slot.send()
+    rest = {key: value for key, value in batch.items() if key not in places}
+    return _received, (batch.name, slot.number, places, rest, [*batch])
+
+
+ForkingPickler.register(SharedBatch, _sent)
 
 
 def shared(batch: Mapping[str, Any], memory: BatchMemory) -> Mapping[str, Any]:
     """Return a batch of tensors in shared memory; the same one if there is no room."""
     tensors = {name: value for name, value in batch.items() if _is_plain(value) and value.numel()}
     slots = filter(None, map(memory.slot_of, tensors.values()))
-    slot = next(slots, None) or memory.slot()
+    slot = next(slots, None) or (memory.slot() if tensors else None)
     if slot is None:
         return batch
     held = slot.release()
-    places = {name: slot.place(held, tensor) for name, tensor in tensors.items()}
-    made = SharedBatch(batch)
-    made.slot, made.name, made.held = slot, memory.name, held
-    made.places = {name: place for name, place in places.items() if place is not None}
-    return made if made.places else batch
+    moved = {name: slot.moved(held, tensor) for name, tensor in tensors.items()}
+    return SharedBatch({**batch, **moved}, slot, held, memory.name)
 
 
 def _is_plain(value: Any) -> bool:
     is_tensor = type(value) is torch.Tensor and value.layout is torch.strided
-    return is_tensor and value.device.type == "cpu" and not value.requires_grad
+    if not is_tensor or value.device.type != "cpu":
+        return False
+    return not (value.requires_grad or value.is_conj() or value.is_neg())
 
 
 def bytes_of(batch: Mapping[str, Any]) -> int:

@@ -1,11 +1,13 @@
 """Data sets of PyTorch: each sample once among workers and ranks, resumed, as tensors."""
 
+import copy
 import gc
 import os
 import signal
 import subprocess
 import sys
 from collections import defaultdict
+from io import BytesIO
 from itertools import chain, pairwise, product
 from types import SimpleNamespace
 
@@ -220,6 +222,42 @@ def test_batches_of_workers_stay_as_they_are(source, way, size, transform):
     del batches, before, batch, memory
     gc.collect()
     assert not shared._mapped
+
+
+def another(batch):
+    """Return a batch with tensors of another dtype."""
+    batch["frame"] = batch["frame"].float() * 1000
+    return batch
+
+
+def in_place(batch):
+    """Change the tensors of a batch, of which copies are kept as they were."""
+    kept, saved = copy.deepcopy(batch), BytesIO()
+    torch.save(batch, saved)
+    batch["frame"].mul_(1000)
+    saved.seek(0)
+    return {**batch, "kept": kept["frame"], "saved": torch.load(saved)["frame"]}
+
+
+def with_more(batch):
+    """Return a copy of a batch with another element; the batch has none."""
+    changed = copy.copy(batch)
+    changed["more"] = batch["frame"][:, ::2]
+    return {**changed, "fields": [*batch]}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("change", [another, in_place, with_more])
+@pytest.mark.parametrize("dtype", [None, torch.int32])
+def test_changes_of_batches_in_workers_are_kept(source, change, dtype):
+    """In a function that collates, as without workers."""
+    data = batches_of(source, 4, dtype=dtype)
+    pairs = zip(loaded(data, 0, collate_fn=change), loaded(data, 1, collate_fn=change), strict=True)
+    for wanted, batch in pairs:
+        assert [*batch] == [*wanted]
+        for name, value in wanted.items():
+            assert batch[name] is value or np.array_equal(batch[name], value)
+            assert getattr(batch[name], "dtype", None) == getattr(value, "dtype", None)
 
 
 @pytest.mark.thorough
