@@ -260,7 +260,11 @@ class ReplacedFiles:
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = list[str]()
         for path in paths:
-            os.replace(path, path + ASIDE)
+            try:
+                os.rename(path, path + ASIDE)
+            except OSError:
+                self.close()
+                raise
             self._paths.append(path)
 
     def remove(self) -> None:
@@ -288,6 +292,10 @@ def _check_replaceable(path: str, *, overwrite: bool) -> None:
         raise DatasetError("the target exists", path=path, hint=hint)
     if os.path.isdir(path) and not os.path.islink(path):
         raise DatasetError("the target is a folder", path=path, expected="a file")
+    if os.path.lexists(path + ASIDE):
+        problem = "a recording that was killed, or somebody, has left a file beside the target"
+        hint = "It may be an earlier recording: move it away, or rename it back."
+        raise DatasetError(problem, path=path + ASIDE, expected="no such file", hint=hint)
     with suppress(FileNotFoundError):  # a link that leads nowhere
         try:
             os.close(open_locked(path))

@@ -584,6 +584,18 @@ def test_what_a_recording_replaces(played, tmp_path, series):
             assert recording.wait(SECONDS)
 
 
+def test_files_beside_a_target_are_never_replaced(played, tmp_path):
+    """They may be what an earlier recording that was killed has moved away."""
+    earlier(tmp_path)
+    kept = tmp_path / "a.mib.replaced"
+    kept.write_bytes(b"kept")
+    files = {one: one.read_bytes() for one in tmp_path.iterdir()}
+    with play(played) as url, pytest.raises(DatasetError, match="has left a file") as caught:
+        dask_tiled.record(url, tmp_path / "a.mib", overwrite=True)
+    assert caught.value.path == str(kept)
+    assert {one: one.read_bytes() for one in tmp_path.iterdir()} == files
+
+
 @pytest.mark.parametrize("protocol", ["merlin", "dectris"])
 def test_a_full_disk_keeps_the_earlier_file(played, tmp_path, protocol):
     """Until the first frame of another recording is stored."""
