@@ -126,6 +126,43 @@ def test_what_does_not_push_messages(name, monkeypatch):
         connect(address, Stopping())
 
 
+def test_a_greeting_byte_by_byte(monkeypatch):
+    """A peer that sends for ever has as long as one that sends nothing."""
+    monkeypatch.setattr("dask_tiled.live.zmtp.CONNECT_SECONDS", 0.1)
+    ended = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.sendall(GREETING + b"\6" + (1 << 16).to_bytes(8, "big"))
+                while not ended.wait(0.001):
+                    connection.sendall(b"a")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            with pytest.raises(StreamError, match="no greeting within"):
+                connect(Address("dectris", *server.getsockname()), Stopping())
+        finally:
+            ended.set()
+            thread.join(60)
+
+
+def test_heartbeats_that_nobody_answers():
+    """A PONG for which the system has no room is left out."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        with suppress(BlockingIOError):
+            while ours.send(bytes(1 << 16)):
+                pass
+        kept = Kept()
+        sent = b"\4\x0b\4PING\0\1abcd" + framed([b"end"])
+        assert MessageStream(ours, kept, "dectris://test:1").take(memoryview(sent)) == len(sent)
+        assert kept.messages == [[b"end"]]
+
+
 def test_a_handshake_that_is_stopped():
     with peer(b"") as (address, _):
         assert connect(address, Stopping(1)) is None
