@@ -88,7 +88,9 @@ def test_jobs_of_slurm(tmp_path, folder, monkeypatch):  # noqa: ARG001
     """By dask-jobqueue, with a command that runs each job here instead of Slurm's."""
     pytest.importorskip("dask_jobqueue")  # refreshes dask's configuration
     scripts = {
-        "sbatch": f'/bin/sh "$1" >{tmp_path}/job.log 2>&1 & echo Submitted batch job $!',
+        # Like Slurm's, it reads the script before it returns: then the script is deleted.
+        "sbatch": 'script=$(cat "$1")\n'
+        f'/bin/sh -c "$script" >{tmp_path}/job.log 2>&1 & echo Submitted batch job $!',
         "scancel": 'kill "$@" 2>/dev/null; true',
     }
     for name, text in scripts.items():
@@ -98,7 +100,6 @@ def test_jobs_of_slurm(tmp_path, folder, monkeypatch):  # noqa: ARG001
     path = Path(dask_tiled.__file__).parents[1]
     slurm = {"cores": 1, "memory": "1GB", "interface": "lo", "python": sys.executable}
     slurm["scheduler-options"] = {"dashboard_address": ":0"}
-    slurm["death-timeout"] = 600  # workers of a busy machine start slowly, and none replaces them
     slurm["job-script-prologue"] = [f"export PYTHONPATH={shlex.quote(str(path))}"]
     with dask.config.set({"jobqueue.slurm": dask.config.get("jobqueue.slurm", {}) | slurm}):
         done = CliRunner().invoke(app, ["convert", "in", "out/", "--cluster", "slurm:1"])
