@@ -16,8 +16,8 @@ from dask_tiled.testing import counting_frames
 
 
 def threads():
-    """List the threads that read ahead."""
-    return [t for t in threading.enumerate() if t.name.startswith("dask-tiled")]
+    """List the threads that read ahead: those of a pool, which are numbered."""
+    return [t for t in threading.enumerate() if t.name.startswith("dask-tiled_")]
 
 
 @pytest.fixture(autouse=True)

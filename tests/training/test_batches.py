@@ -24,7 +24,7 @@ def path(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _no_thread_stays():
     yield
-    assert not [t for t in threading.enumerate() if t.name.startswith("dask-tiled")]
+    assert not [t for t in threading.enumerate() if t.name.startswith("dask-tiled_")]
 
 
 @pytest.mark.parametrize("shuffle", [False, "pages", "all"])
