@@ -35,7 +35,7 @@ class Protocol(NamedTuple):
 PROTOCOLS = {
     "merlin": Protocol(6342, ".mib", 256 << 20, ".hdr", is_series=True),
     "tpx3": Protocol(8283, ".tpx3", 256 << 20, listens=True, follows=False),
-    "dectris": Protocol(31001, ".h5", 1 << 30, is_late=True),
+    "dectris": Protocol(31001, ".h5", 5 << 29, is_late=True),
 }
 
 

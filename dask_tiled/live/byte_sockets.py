@@ -21,6 +21,7 @@ from dask_tiled.live.parent import (
     RecordingRequest,
     Silence,
     closed,
+    closed_early,
     no_answer,
 )
 from dask_tiled.system.names import offered
@@ -73,7 +74,7 @@ class StreamBuffer:
         taken = receiver.take(self._bytes[:used])
         left = self._bytes[taken:used]
         if len(left) == len(self._bytes):
-            if len(left) > receiver.longest:
+            if len(left) >= receiver.longest:
                 what, found = "a message is too long", repr(bytes(left[:24]))
                 raise StreamError(what, path=self._url, expected=f"{used} bytes", found=found)
             self._bytes = memoryview(bytearray(2 * len(left)))
@@ -147,11 +148,13 @@ def pump(
         except BlockingIOError:
             silence.check()
             continue
-        if not count:
-            if not buffer.is_empty:
-                what, found = "the detector has closed the connection", str(receiver.progress)
-                raise StreamError(what, path=request.url, expected="a whole message", found=found)
+        except OSError as error:
             receiver.flush()
+            raise closed_early(receiver, request.url, found=error.strerror) from error
+        if not count:
+            receiver.flush()
+            if not buffer.is_empty:
+                raise closed_early(receiver, request.url, expected="a whole message")
             return closed(receiver, request.url)
         silence.end()
         buffer.pass_on(count, receiver)

@@ -138,7 +138,14 @@ def closed(receiver: Receiver, url: str) -> str:
     Raise a StreamError unless all frames have come.
     """
     progress = receiver.progress
-    if (progress.frames or progress.events) and not progress.expected:
+    if progress.has_content and not progress.expected:
         return COMPLETE
-    what, found = "the detector has closed the connection", str(progress)
-    raise StreamError(what, path=url, expected="all frames", found=found)
+    raise closed_early(receiver, url)
+
+
+def closed_early(
+    receiver: Receiver, url: str, *, expected: str = "all frames", found: str | None = None
+) -> StreamError:
+    """Return the error of a detector that ends the connection before the stream is complete."""
+    what = f"the detector has closed the connection after {receiver.progress}"
+    return StreamError(what, path=url, expected=expected, found=found)

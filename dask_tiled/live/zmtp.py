@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol, TypeAlias
 
-from dask_tiled.errors import StreamError
+from dask_tiled.errors import StreamError, format_bytes
 from dask_tiled.live import byte_sockets
 from dask_tiled.live.addresses import Address
 from dask_tiled.live.framing import COMMAND, LONG, MORE
@@ -26,11 +26,15 @@ VERSION, PULLS, PUSHES = 3, 7, 8
 MECHANISM = b"NULL".ljust(20, b"\0")
 GREETING_BYTES, SIGNED_BYTES = 64, len(SIGNATURE) + 1
 READY, PING, PONG = b"\5READY", b"\4PING", b"\4PONG"
+SOCKET_TYPE = b"Socket-Type"
 LIFETIME_BYTES = 2
 """Bytes of the lifetime in a PING, before what a PONG repeats."""
 MOST_COMMAND = 1 << 16
-MOST_MESSAGE, MOST_PARTS = 64 << 20, 64
-"""The longest message, and its most parts."""
+MOST_MESSAGE, MOST_PARTS = 512 << 20, 64
+"""The longest message, and its most parts: three channels of 32 bits of an EIGER2 16M take 208 MiB,
+and masks and flat fields of two 277 MiB."""
+TOO_LONG = "Switch compression on, record fewer channels, or set header_detail to basic."
+"""What makes messages shorter, in the SIMPLON API."""
 
 Spans: TypeAlias = list[tuple[int, int]]
 """First byte and end of each part of a message."""
@@ -110,9 +114,9 @@ class MessageStream:
                 start = at + 2
                 stop = start + data[at + 1]
             if stop - first > MOST_MESSAGE or len(spans) == MOST_PARTS:
-                expected = f"up to {MOST_PARTS} parts and {MOST_MESSAGE} bytes"
-                found = f"{len(spans) + 1} parts, {stop - first} bytes"
-                raise self._refused("a message is too long", expected, found)
+                expected = f"up to {MOST_PARTS} parts and {format_bytes(MOST_MESSAGE)}"
+                found = f"{len(spans) + 1} parts, {format_bytes(stop - first)}"
+                raise self._refused("a message is too long", expected, found, TOO_LONG)
             if flags & ~LONG > MORE:
                 if flags & ~LONG != COMMAND or spans:
                     problem, expected = "no message begins where one has to", "flags 0 to 4, or 6"
@@ -132,13 +136,15 @@ class MessageStream:
             return 0
         body = bytes(data[start:stop])
         if body.startswith(PING):
-            with suppress(BlockingIOError):  # a detector that reads no answers waits for none
+            with suppress(OSError):  # the detector reads no answers, or has closed the connection
                 self._connection.send(_command(PONG + body[len(PING) + LIFETIME_BYTES :]))
         return stop
 
-    def _refused(self, problem: str, expected: object, found: object) -> StreamError:
-        where = f"message {self._count}"
-        return StreamError(problem, path=self._url, where=where, expected=expected, found=found)
+    def _refused(
+        self, problem: str, expected: object, found: object, hint: str | None = None
+    ) -> StreamError:
+        told = {"where": f"message {self._count}", "expected": expected, "found": found}
+        return StreamError(problem, path=self._url, hint=hint, **told)
 
 
 def connect(address: Address, parent: Parent) -> socket.socket | None:
@@ -195,13 +201,12 @@ class _Handshake:
         greeting = self._read(GREETING_BYTES - SIGNED_BYTES)
         if not self._stops and greeting[1 : 1 + len(MECHANISM)] != MECHANISM:
             raise self._refused("no encryption", greeting[1 : 1 + len(MECHANISM)].rstrip(b"\0"))
-        self._connection.sendall(_command(READY + _property(b"Socket-Type", b"PULL")))
+        self._connection.sendall(_command(READY + _property(SOCKET_TYPE, b"PULL")))
         flags, size = self._read(2) or bytes(2)
         if flags & LONG:
             size = int.from_bytes(bytes([size]) + self._read(7))
         body = self._read(min(size, MOST_COMMAND))
-        pushes = body.startswith(READY) and _property(b"Socket-Type", b"PUSH") in body
-        if not self._stops and not pushes:
+        if not self._stops and _properties(body).get(SOCKET_TYPE.lower()) != b"PUSH":
             raise self._refused("a socket that pushes", body[:60])
         return not self._stops
 
@@ -244,3 +249,14 @@ def _command(body: bytes) -> bytes:
 def _property(name: bytes, value: bytes) -> bytes:
     """Return a property of a connection as it is sent."""
     return bytes([len(name)]) + name + len(value).to_bytes(4, "big") + value
+
+
+def _properties(body: bytes) -> dict[bytes, bytes]:
+    """Return the properties in a READY command by their names, which have no case."""
+    properties, at = dict[bytes, bytes](), len(READY)
+    while body.startswith(READY) and at < len(body):
+        start = at + 1 + body[at] + 4
+        stop = start + int.from_bytes(body[start - 4 : start])
+        properties[body[at + 1 : start - 4].lower()] = body[start:stop]
+        at = stop
+    return properties

@@ -11,6 +11,9 @@ FILTERS = {
 }
 LZ4_HEADER = 16
 """Bytes of the framing of a single block by the filter of HDF5, which stream V1 does not have."""
+GREETING = b"\xff" + bytes(8) + b"\x7f\3\0" + b"NULL".ljust(52, b"\0")
+PUSHES = GREETING + b"\x04\x1a\x05READY\x0bSocket-Type\0\0\0\x04PUSH"
+"""The beginning of a socket that pushes, by RFC 23."""
 
 
 def write_played_series(path, frames, compression="bslz4", mask=None):

@@ -278,6 +278,21 @@ def test_a_jump_in_a_series_of_unknown_length(tmp_path):
     receiver.close()
 
 
+@pytest.mark.thorough
+def test_the_largest_frame(tmp_path):
+    """An EIGER2 16M's of 32 bits, not compressed."""
+    shape = (4362, 4148)
+    frame = np.arange(shape[0] * shape[1], dtype="<u4").reshape(shape)
+    raw = {"a": cbor2.CBORTag(40, [[*shape], cbor2.CBORTag(70, frame.tobytes())])}
+    start = {"type": "start", "series_id": 1, "number_of_images": 1, "channels": ["a"]}
+    image = {"type": "image", "series_id": 1, "image_id": 0, "data": raw}
+    receiver = receiver_of("stream V2", tmp_path)
+    stream = b"".join(framed([cbor2.dumps(one)]) for one in (start, image))
+    assert receive(receiver, stream, 16) is None
+    with h5py.File(tmp_path / "recorded.h5") as file:
+        np.testing.assert_array_equal(file["entry/data/data_000001"][0], frame)
+
+
 def test_a_far_frame(tmp_path):
     """Many lost frames take no memory each; late ones are placed among them."""
     start, image = messages_v2(tmp_path, at(0, number_of_images=(1 << 32) - 1))[:2]

@@ -4,10 +4,13 @@ import os
 import pickle
 import re
 import socket
+import struct
 import subprocess
 import sys
+import threading
 import time
 from contextlib import contextmanager, nullcontext
+from itertools import islice
 
 import cbor2
 import numpy as np
@@ -17,6 +20,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mutating import KINDS, MOST_MEMORY, STREAMS, TOKENS, mutated, receive, receiver_of
+from played_series import PUSHES, framed, write_played_series
 
 import dask_tiled
 from dask_tiled import DatasetError, MissingFramesWarning, StreamError
@@ -30,7 +34,7 @@ from dask_tiled.live.outputs import Bound
 from dask_tiled.live.parent import Parent, RecordingRequest
 from dask_tiled.live.zmtp import MOST_MESSAGE
 from dask_tiled.testing import counting_frames, play, write_mib, write_tpx3
-from dask_tiled.testing.playing import merlin_messages, mpx, pushing, sending
+from dask_tiled.testing.playing import dectris_messages, merlin_messages, mpx, pushing, sending
 
 pytestmark = pytest.mark.thorough
 
@@ -458,9 +462,43 @@ def test_the_system_sizes_the_buffer_of_a_socket():
 
 
 def test_the_longest_message_fits_the_memory():
-    """In a buffer of twice its length, which replaces one; as parts, and as compressed frames."""
+    """In a buffer, as parts, and as frames, of which two copies are made while they are decoded."""
     libraries = 256 << 20
-    assert (4 + 2 + 2) * MOST_MESSAGE + libraries <= PROTOCOLS["dectris"].most_memory
+    assert 4 * MOST_MESSAGE + libraries <= PROTOCOLS["dectris"].most_memory
+
+
+@pytest.mark.parametrize("protocol", ["merlin", "dectris"])
+def test_a_detector_that_resets_the_connection(contents, tmp_path, protocol):
+    """All frames before are in the file."""
+    header, frames = contents
+    begin, messages = b"", [*map(mpx, [header, *frames[:9]]), mpx(frames[9])[:999]]
+    if protocol == "dectris":
+        series = dectris_messages(write_played_series(tmp_path / "played.h5", FRAMES[0]))
+        begin, messages = PUSHES, [framed([message]) for message in islice(series, 5)]
+    is_recorded = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            connection, _ = server.accept()
+            connection.sendall(begin)
+            assert is_recorded.wait(SECONDS)
+            connection.sendall(b"".join(messages))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        url = f"{protocol}://127.0.0.1:{server.getsockname()[1]}"
+        with dask_tiled.record(url, tmp_path / f"a{PROTOCOLS[protocol].suffix}") as recording:
+            is_recorded.set()
+            error = ended(recording)
+        thread.join(SECONDS)
+    expected = FRAMES.reshape(24, 32, 32)[:9] if protocol == "merlin" else FRAMES[0, :4]
+    what, count = "the detector has closed the connection", len(expected)
+    assert str(error).startswith(f"{url}: {what} after {count} of ")
+    assert "Errno" not in str(error)
+    assert (recording.state, recording.error, recording.progress.frames) == ("failed", error, count)
+    np.testing.assert_array_equal(recording.array.reshape(-1, 32, 32)[:count], expected)
 
 
 @pytest.mark.parametrize("when_full", ["stop", "drop", "spill"])

@@ -6,15 +6,11 @@ from contextlib import contextmanager, suppress
 
 import pytest
 import zmq
-from played_series import framed
+from played_series import GREETING, PUSHES, framed
 
 from dask_tiled import StreamError
 from dask_tiled.live.addresses import Address
 from dask_tiled.live.zmtp import MessageStream, connect
-
-GREETING = b"\xff" + bytes(8) + b"\x7f\3\0" + b"NULL".ljust(52, b"\0")
-READY = b"\x04\x1a\x05READY\x0bSocket-Type\0\0\0\x04PUSH"
-"""The greeting and the command of a socket that pushes, by RFC 23."""
 
 
 class Stopping:
@@ -94,10 +90,16 @@ def test_messages_of_a_library():
 
 
 def test_a_heartbeat_is_answered():
-    sent = GREETING + READY + b"\4\x0b\4PING\0\1abcd" + framed([b"end"])
+    sent = PUSHES + b"\4\x0b\4PING\0\1abcd" + framed([b"end"])
     with peer(sent) as (address, came), connect(address, Stopping()) as connection:
         assert received(connection) == [[b"end"]]
     assert b"".join(came).endswith(b"\4\x09\4PONGabcd")
+
+
+def test_names_of_properties_have_no_case():
+    """By RFC 23."""
+    with peer(PUSHES.replace(b"Socket-Type", b"socket-TYPE")) as (address, _):
+        connect(address, Stopping()).close()
 
 
 def test_a_peer_of_version_2():
@@ -111,8 +113,12 @@ def test_a_peer_of_version_2():
 WRONG = {
     "another protocol": (b"HTTP/1.1 200 OK\r\n\r\n", "expected the greeting of ZeroMQ"),
     "encryption": (GREETING[:12] + b"CURVE".ljust(52, b"\0"), "no encryption; found b'CURVE'"),
-    "a publisher": (GREETING + READY.replace(b"PUSH", b"XPUB"), "a socket that pushes"),
+    "a publisher": (PUSHES.replace(b"PUSH", b"XPUB"), "a socket that pushes"),
     "a publisher of version 2": (GREETING[:10] + b"\1\x01\0\0", "a socket that pushes"),
+    "a publisher named PUSH": (
+        GREETING + b"\4\x37\5READY\x0bSocket-Type\0\0\0\3PUB\5Other\0\0\0\x14" + PUSHES[-20:],
+        "a socket that pushes",
+    ),
     "an error": (GREETING + b"\4\x09\5ERROR\2no", "pushes; found .*ERROR"),
     "half a greeting": (GREETING[:30], "no detector answers"),
 }
@@ -149,14 +155,17 @@ def test_a_greeting_byte_by_byte(monkeypatch):
             thread.join(60)
 
 
-def test_heartbeats_that_nobody_answers():
-    """A PONG for which the system has no room is left out."""
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_heartbeats_that_nobody_answers(is_gone):
+    """A PONG for which the system has no room, or no peer, is left out."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
         with suppress(BlockingIOError):
-            while ours.send(bytes(1 << 16)):
+            while not is_gone and ours.send(bytes(1 << 16)):
                 pass
+        if is_gone:
+            theirs.close()
         kept = Kept()
         sent = b"\4\x0b\4PING\0\1abcd" + framed([b"end"])
         assert MessageStream(ours, kept, "dectris://test:1").take(memoryview(sent)) == len(sent)
