@@ -143,8 +143,14 @@ class MessageStream:
     def _refused(
         self, problem: str, expected: object, found: object, hint: str | None = None
     ) -> StreamError:
-        told = {"where": f"message {self._count}", "expected": expected, "found": found}
-        return StreamError(problem, path=self._url, hint=hint, **told)
+        return StreamError(
+            problem,
+            path=self._url,
+            where=f"message {self._count}",
+            expected=expected,
+            found=found,
+            hint=hint,
+        )
 
 
 def connect(address: Address, parent: Parent) -> socket.socket | None:
