@@ -16,8 +16,7 @@ from dask_tiled.errors import DatasetError
 from dask_tiled.files.paths import open_file
 from dask_tiled.model.indexing import Array, Box
 from dask_tiled.model.pieces import strides_of
-from dask_tiled.plans.tasks import pixels_in
-from dask_tiled.reading.reader import Source
+from dask_tiled.reading.reader import Source, pixels_in
 from dask_tiled.storing.disk import write_at, writing_to
 
 

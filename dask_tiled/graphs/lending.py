@@ -29,9 +29,9 @@ from dask_tiled.graphs.names import (
     blockwise_token,
 )
 from dask_tiled.model.indexing import Array, Bytes
-from dask_tiled.plans.limits import MOST_READ_FRAMES
 from dask_tiled.plans.tasks import Block, Function, pixels_of
 from dask_tiled.reading.cluster import on_a_cluster
+from dask_tiled.reading.limits import MOST_READ_FRAMES
 from dask_tiled.reading.reader import Reader, Source, Workspace
 from dask_tiled.system.pages import detach
 from dask_tiled.tiling import machine

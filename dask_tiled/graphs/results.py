@@ -36,9 +36,9 @@ from dask_tiled.graphs.schedulers import Get
 from dask_tiled.model.indexing import Array, like_numpy
 from dask_tiled.plans.lowering import Known
 from dask_tiled.plans.plan import in_fewer_chunks, takes_time
-from dask_tiled.plans.tasks import Block, Key, Nested, Room, pixels_in, pixels_of
+from dask_tiled.plans.tasks import Block, Key, Nested, Room, pixels_of
 from dask_tiled.reading.cluster import on_a_cluster
-from dask_tiled.reading.reader import Source
+from dask_tiled.reading.reader import Source, pixels_in
 from dask_tiled.tiling.bases import Chunks, Grid, ceil_div
 from dask_tiled.tiling.machine import processors
 

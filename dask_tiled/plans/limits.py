@@ -24,8 +24,5 @@ MOST_CUT_FILES = 8
 """Maximum number of files whose chunks are cut across: each task reads all of them."""
 LEAST_EVENT_BYTES = 16 << 20
 """Like ``LEAST_TASK_BYTES``, of events: tasks decode the pieces at their bounds twice."""
-MOST_READ_FRAMES = 1 << 18
-"""Maximum number of frames read at once; their numbers and offsets take about 20 MiB. As many
-frames of 8 x 8 pixels take 1.4 times as long in parts of 4,096."""
 STEP_BYTES, SOURCE_BYTES = 100, 500
 """Approximate bytes of a step of a recipe, and of a source without its arrays, when pickled."""

@@ -30,11 +30,11 @@ from dask_tiled.model.indexing import Array, Box, Cut, like_numpy
 from dask_tiled.plans.last_steps import Contraction, LastStep
 from dask_tiled.plans.limits import SOURCE_BYTES, STEP_BYTES
 from dask_tiled.plans.operands import Beside
-from dask_tiled.plans.tasks import Block, ChunkJob, Function, Kwargs, Nested, Room, pixels_in
+from dask_tiled.plans.tasks import Block, ChunkJob, Function, Kwargs, Nested, Room
 from dask_tiled.plans.tree import name_of
 from dask_tiled.plans.views import View
 from dask_tiled.reading.limits import LARGE_BYTES
-from dask_tiled.reading.reader import Source
+from dask_tiled.reading.reader import Source, pixels_in
 from dask_tiled.tiling.bases import Grid
 
 

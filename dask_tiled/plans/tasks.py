@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,8 @@ import numpy as np
 from dask_tiled.engine.jobs import Chunk, Job
 from dask_tiled.engine.run import FedSink, run
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.indexing import Array, Box, like_numpy
-from dask_tiled.model.layout import Layout
-from dask_tiled.plans.limits import MOST_READ_FRAMES
-from dask_tiled.reading.reader import Reader, Source, Workspace
+from dask_tiled.model.indexing import Array, like_numpy
+from dask_tiled.reading.reader import Source, pixels_in
 from dask_tiled.tiling.bases import Grid
 
 Block = tuple[int, ...]
@@ -43,40 +40,6 @@ def pixels_of(source: Source, grid: Grid, block_id: Block, out: Array | None = N
     which may change after the task.
     """
     return like_numpy(pixels_in(source, grid.box(block_id), out))
-
-
-def pixels_in(source: Source, box: Box, out: Array | None = None) -> Array:
-    """Read the pixels of a box, in parts if it has very many frames."""
-    with Workspace() as workspace:
-        parts = _parts(source.layout, box)
-        if parts is None:
-            return Reader(source, box, workspace).whole(out)
-        pixels = np.empty([b - a for a, b in box], source.dtype) if out is None else out
-        for part in parts:
-            place = tuple(
-                slice(a - start, b - start) for (a, b), (start, _) in zip(part, box, strict=True)
-            )
-            Reader(source, part, workspace).whole(pixels[place])
-        return pixels
-
-
-def _parts(layout: Layout, box: Box) -> Iterator[Box] | None:
-    """Split a box into parts of fewer frames, consecutive in C order.
-
-    None if the frames are few, or if blocks can only be decoded whole: each is decoded once.
-    """
-    nav = box[: layout.nav_ndim]
-    sizes = [b - a for a, b in nav]
-    if math.prod(sizes) <= MOST_READ_FRAMES or layout.has_blocks:
-        return None
-    axis = next(k for k in range(len(sizes)) if math.prod(sizes[k + 1 :]) <= MOST_READ_FRAMES)
-    steps = [1] * axis + [MOST_READ_FRAMES // math.prod(sizes[axis + 1 :])] + sizes[axis + 1 :]
-    starts = (range(a, b, step) for (a, b), step in zip(nav, steps, strict=True))
-    return (
-        tuple((a, min(a + step, b)) for a, step, (_, b) in zip(corner, steps, nav, strict=True))
-        + box[len(nav) :]
-        for corner in product(*starts)
-    )
 
 
 class ChunkJob:

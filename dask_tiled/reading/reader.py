@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import product
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +26,7 @@ from dask_tiled.reading.correction_plans import CorrectionPlan
 from dask_tiled.reading.counting import counters, fetched
 from dask_tiled.reading.decoding import read_into, view_of
 from dask_tiled.reading.events import exact
-from dask_tiled.reading.limits import CONVERTED_BYTES, LARGE_BYTES
+from dask_tiled.reading.limits import CONVERTED_BYTES, LARGE_BYTES, MOST_READ_FRAMES
 from dask_tiled.reading.planning import Ranges, cut_to, frame_ranges, region_of
 from dask_tiled.reading.ranges import ReadRanges, Window
 from dask_tiled.reading.remote import Remote
@@ -312,6 +313,40 @@ class Reader:
             read_into(block, ranges, self._backend, self._kept)
             halo.repair(block, corrected)
         return corrected
+
+
+def pixels_in(source: Source, box: Box, out: Array | None = None) -> Array:
+    """Read the pixels of a box, in parts if it has very many frames."""
+    with Workspace() as workspace:
+        parts = _parts(source.layout, box)
+        if parts is None:
+            return Reader(source, box, workspace).whole(out)
+        pixels = np.empty([b - a for a, b in box], source.dtype) if out is None else out
+        for part in parts:
+            place = tuple(
+                slice(a - start, b - start) for (a, b), (start, _) in zip(part, box, strict=True)
+            )
+            Reader(source, part, workspace).whole(pixels[place])
+        return pixels
+
+
+def _parts(layout: Layout, box: Box) -> Iterator[Box] | None:
+    """Split a box into parts of fewer frames, consecutive in C order.
+
+    None if the frames are few, or if blocks can only be decoded whole: each is decoded once.
+    """
+    nav = box[: layout.nav_ndim]
+    sizes = [b - a for a, b in nav]
+    if math.prod(sizes) <= MOST_READ_FRAMES or layout.has_blocks:
+        return None
+    axis = next(k for k in range(len(sizes)) if math.prod(sizes[k + 1 :]) <= MOST_READ_FRAMES)
+    steps = [1] * axis + [MOST_READ_FRAMES // math.prod(sizes[axis + 1 :])] + sizes[axis + 1 :]
+    starts = (range(a, b, step) for (a, b), step in zip(nav, steps, strict=True))
+    return (
+        tuple((a, min(a + step, b)) for a, step, (_, b) in zip(corner, steps, nav, strict=True))
+        + box[len(nav) :]
+        for corner in product(*starts)
+    )
 
 
 def _held(ranges: Iterable[Ranges], shape: tuple[int, ...]) -> Array:

@@ -14,8 +14,7 @@ from dask_tiled.errors import DatasetError, TilingError
 from dask_tiled.model.indexing import Array, Index
 from dask_tiled.opened.inputs import as_array, is_xarray
 from dask_tiled.opened.tiled_array import TiledArray, description_of
-from dask_tiled.plans.tasks import pixels_in
-from dask_tiled.reading.reader import Source
+from dask_tiled.reading.reader import Source, pixels_in
 
 Make = Callable[[tuple[int, ...], np.dtype], Array]
 """Returns memory for samples: uninitialised, writeable and C-contiguous."""

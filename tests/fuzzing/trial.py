@@ -15,7 +15,7 @@ import numpy as np
 
 from dask_tiled import DatasetError, frame_facts, open_dataset
 from dask_tiled.errors import DoubtWarning, MissingFramesWarning
-from dask_tiled.plans.tasks import pixels_in
+from dask_tiled.reading.reader import pixels_in
 from fuzzing import bounds, structures
 from fuzzing.mutators import mutate
 

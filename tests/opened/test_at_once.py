@@ -16,7 +16,7 @@ from distributed import Client, LocalCluster
 
 import dask_tiled
 from dask_tiled.opened.at_once import LateArray
-from dask_tiled.plans.tasks import pixels_in
+from dask_tiled.reading.reader import pixels_in
 from dask_tiled.testing import write_npy
 
 SHAPE = (3, 4, 10, 12)
