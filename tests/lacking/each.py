@@ -1,8 +1,10 @@
 """Hide names from the package one by one, and then all, and print what fails without them.
 
-Each line is JSON. The work runs in forks of one process, which has imported the other libraries.
+Each line is JSON. The work runs in forks of one process, which has worked with all names, so that it
+has imported the other libraries.
 """
 
+import gc
 import json
 import os
 import sys
@@ -12,7 +14,6 @@ from pathlib import Path
 
 import dask
 import h5py
-import numba.core.caching  # noqa: F401 - once, not in every fork
 import numpy as np
 import zarr
 from sitecustomize import VARIABLE, hide
@@ -85,5 +86,11 @@ def forked(listed):
 if __name__ == "__main__":
     dask.config.set(scheduler="synchronous")
     listed = sys.argv[1:]
+    failure([])
+    for module in [x for x in sys.modules if x.startswith("dask_tiled")]:
+        del sys.modules[module]
+    dask.config.set(array_optimize=None)
+    gc.collect()
+    gc.freeze()  # keeps memory pages shared with forks
     for some in [*([one] for one in listed), listed]:
         forked(some)
