@@ -46,11 +46,11 @@ class CsrFile(NamedTuple):
 def read_toml(path: str) -> tuple[tuple[int, ...], tuple[int, ...], list[CsrFile]]:
     """Read the scan shape, the frame shape, and the three files."""
     text = tools.read_head(path, MAX_TOML + 1)
+    if len(text) > MAX_TOML:
+        refuse(path, "the file", f"at most {MAX_TOML} bytes", "more")
+    if text.count(b".") > MOST_DOTS:
+        refuse(path, "the file", f"at most {MOST_DOTS} dots", text.count(b"."))
     try:
-        if len(text) > MAX_TOML:
-            refuse(path, "the file", f"at most {MAX_TOML} bytes", "more")
-        if text.count(b".") > MOST_DOTS:
-            refuse(path, "the file", f"at most {MOST_DOTS} dots", text.count(b"."))
         content = tomllib.loads(text.decode("utf8"))
         repr(content)  # raises if an integer is too long to print
     except (ValueError, RecursionError) as error:

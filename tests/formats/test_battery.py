@@ -34,6 +34,8 @@ from dask_tiled.testing import check_format
 pytestmark = pytest.mark.usefixtures("synchronous")
 
 EVERY = pytest.mark.parametrize("name", TABLE)
+SERIES = {"beton", "dm", "edf", "frms6", "k2is", "mib", "ome_tiff", "raw", "tiff", "tvips"}
+"""Formats that open several files."""
 
 
 def random_cuts(rng, shape):
@@ -234,6 +236,13 @@ def test_detection(sample_of, tmp_path, name):
             assert recognised_as(path) == []
             with pytest.raises(UnknownFormatError):
                 detect(shutil.copy(path, tmp_path / "other"))
+
+
+@pytest.mark.parametrize("name", [name for name in TABLE if name.split()[0] not in SERIES])
+def test_formats_of_one_file_refuse_two(sample_of, name):
+    path, own = sample_of(name).options["path"], name.split()[0]
+    with pytest.raises(DatasetError, match=f"{own} opens one file at a time; found 2 files"):
+        describe([path, path], format=own)
 
 
 @pytest.mark.thorough

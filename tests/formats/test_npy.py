@@ -7,7 +7,7 @@ import pytest
 from manifest import by_file, expected_of, manifest
 
 import dask_tiled
-from dask_tiled import CorruptFileError, DatasetError, open_dataset
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, open_dataset
 from dask_tiled.formats.npy import read_header
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -90,7 +90,7 @@ def npy_text(descr="'<f8'", shape="(3, 4)", order="False"):
 @pytest.mark.parametrize(
     ("content", "match"),
     [
-        (b"MQ1,000001", r"expected b'\\x93NUMPY', version 1, .* found .*b'MQ1,0000'"),
+        (b"MQ1,000001", r"expected b'\\x93NUMPY', .* at most 65536 bytes; found .*b'MQ1,0000'"),
         (b"\x93NUMPY\x04\x00", r"version 1, 2 or 3, .* found .*NUMPY.*x04"),
         (b"\x93NUMPY\x01\x00\x76\x00{'descr'", "found .*18 of the 128 bytes of a header"),
         (b"\x93NUMPY", "found"),
@@ -107,6 +107,47 @@ def test_invalid_start_of_a_file_raises(tmp_path, content, match):
     path.write_bytes(content)
     with pytest.raises(CorruptFileError, match=match):
         open_dataset(path, format="npy")
+
+
+@pytest.mark.parametrize(
+    ("descr", "shape"),
+    [("'<f8'", "(-3, 4)"), ("'<f8'", f"({1 << 63}, 0)"), ("'<f8'", "(True, 4)"), ("'S0'", "(3,)")],
+)
+def test_malformed_shapes_and_types_raise(tmp_path, descr, shape):
+    path = write_npy_header(tmp_path / "array.npy", npy_text(descr=descr, shape=shape))
+    with pytest.raises(CorruptFileError, match="malformed header"):
+        open_dataset(path)
+
+
+def test_other_frames(tmp_path):
+    """Elements at the end that do not fill a frame are ignored."""
+    array = np.arange(24, dtype="<i4").reshape(2, 3, 4)
+    np.save(tmp_path / "array.npy", array)
+
+    def opened(**options):
+        arr = open_dataset(tmp_path / "array.npy", **options)
+        return arr.description.nav_shape, arr.description.sig_shape, arr.compute()
+
+    for options, nav, expected in [
+        ({"sig_dims": 0}, (2, 3, 4), array),
+        ({"sig_dims": 3}, (), array),
+        ({"sig_shape": (3, 4)}, (2,), array),
+        ({"sig_shape": (4, 3)}, (2,), array.reshape(2, 4, 3)),
+        ({"sig_shape": (5,)}, (4,), array.reshape(-1)[:20].reshape(4, 5)),
+    ]:
+        found = opened(**options)
+        assert found[:2] == (nav, expected.shape[len(nav) :])
+        np.testing.assert_array_equal(found[2], expected)
+    with pytest.raises(TruncatedFileError, match="expected 25 elements; found 24 elements"):
+        opened(sig_shape=(5, 5))
+    with pytest.raises(DatasetError, match="sig_dims"):
+        opened(sig_dims=-1)
+
+
+def test_arrays_without_elements(tmp_path):
+    np.save(tmp_path / "array.npy", np.zeros((0, 3, 4), "<i4"))
+    with pytest.raises(DatasetError, match=r"empty; found shape \(0, 3, 4\)"):
+        open_dataset(tmp_path / "array.npy")
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -122,8 +122,8 @@ KINDS = {
     "domain domain domain domain": ("t", 2),
     "3-color none none none": ("s", 3),
     "??? ??? ??? time": ("t", 2),
-    "complex vector space space": (None, 4),
-    "time list vector 3D-matrix": (None, 4),
+    "complex vector space space": ("complex", 4),
+    "time list vector 3D-matrix": ("t", 4),
 }
 
 
@@ -136,9 +136,8 @@ def test_axes_before_those_of_space_belong_to_the_pixel(tmp_path, kinds):
     desc = dask_tiled.describe(path)
     assert len(desc.sig_shape) == sig_dims
     assert len(set(desc.dims)) == 4
-    if name:
-        at = -1 if sig_dims == 3 else 0
-        assert desc.dims[at] == name
+    assert desc.dims[-1 if sig_dims > 2 else 0] == name
+    if sig_dims < 4:
         assert {*desc.dims} == {name, "x", "y", "z"}
 
 
@@ -217,12 +216,13 @@ def test_names_of_encodings(tmp_path, name):
 
 def test_names_of_fields_in_any_case_and_key_value_pairs(tmp_path):
     (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, lines=1)
-    text = (
-        path.read_bytes().replace(b"line skip", b"LineSkip").replace(b"type: ", b"units:=%\ntype:")
-    )
+    text = path.read_bytes().replace(b"line skip", b"LineSkip")
+    text = text.replace(b"type: ", b"units:=%\n# a: comment\ntype:")
     path.write_bytes(text.replace(b"\n", b"\r\n", text.count(b"\n", 0, text.index(b"\n\n")) + 2))
     check_format(path, VOLUME, cuts=1)
-    assert dask_tiled.describe(path).metadata["nrrd"]["header"]["units"] == "%"
+    header = dask_tiled.describe(path).metadata["nrrd"]["header"]
+    assert header["units"] == "%"
+    assert "comment" not in header.values()
 
 
 def test_key_value_pairs_named_like_fields(tmp_path):
@@ -269,6 +269,13 @@ def test_text_that_does_not_fit_the_header_raises(tmp_path, text, problem):
     with pytest.raises(DatasetError, match=rf"a\.nrrd: .*{problem}") as caught:
         dask_tiled.open_dataset(path).compute()
     assert "6 numbers" in caught.value.expected
+
+
+def test_text_at_the_end_of_a_file_raises(tmp_path):
+    fields = {"encoding": "text", "byte skip": -1}
+    (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields=fields)
+    with pytest.raises(CorruptFileError, match="expected 0 bytes to skip, or more; found -1"):
+        dask_tiled.open_dataset(path)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "bzip2"])

@@ -118,14 +118,37 @@ def test_room_for_more_frames_is_ignored(tmp_path):
     assert not open_dataset(path, nav_shape=(3, 3)).compute()[2].any()
 
 
+@pytest.mark.parametrize(("version", "us"), [(4, 0), (5, 646)])
+def test_time_stamps(tmp_path, version, us):
+    """The writer counts milliseconds; only version 5 has microseconds."""
+    path = write_seq(tmp_path / "a.seq", FRAMES, version=version)
+    found = dask_tiled.frame_facts(open_dataset(path))["time_utc"].compute().astype("i8")
+    np.testing.assert_array_equal(found, 1_660_245_687_000_000 + us + 1000 * np.arange(6))
+
+
 @pytest.mark.parametrize(
-    ("kind", "where"),
-    [({"compression": 1}, "compression_format"), ({"image_format": 200}, "image_format")],
+    ("at", "value", "where"),
+    [
+        (556, 12, "bit_depth"),
+        (568, 200, "image_format"),
+        (580, 8 * 10 * 2 - 1, "true_image_size"),
+        (620, 1, "compression_format"),
+    ],
 )
-def test_compressed_or_coloured_frames_raise(tmp_path, kind, where):
-    path = write_seq(tmp_path / "a.seq", FRAMES, **kind)
+def test_headers_of_other_frames_raise(tmp_path, at, value, where):
+    """Frames are not compressed, not coloured, and fit into their records."""
+    path = write_seq(tmp_path / "a.seq", FRAMES)
+    content = path.read_bytes()
+    path.write_bytes(content[:at] + value.to_bytes(4, "little") + content[at + 4 :])
     with pytest.raises(DatasetError, match=where):
         describe(path)
+
+
+def test_half_a_character_in_a_name(tmp_path):
+    path = write_seq(tmp_path / "a.seq", FRAMES)
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + b"a\0\x00\xd8b\0\0\0" + content[12:])
+    assert describe(path).metadata["seq"]["header"]["name"] == "a\ufffdb"
 
 
 def test_unfitting_corrections_raise(tmp_path):
@@ -140,6 +163,9 @@ def test_unfitting_corrections_raise(tmp_path):
     dark.unlink()
     write_seq_corrections(path, maps=[MAP], shape=(9, 10))
     with pytest.raises(CorruptFileError, match="metadata"):
+        open_dataset(path, corrections="dataset")
+    write_seq_corrections(path, maps=[MAP], shape=(8, 10), offset=(0, 7))
+    with pytest.raises(CorruptFileError, match="does not cover"):
         open_dataset(path, corrections="dataset")
     files = write_seq_corrections(path, maps=[MAP], shape=(8, 10))
     files[-1].write_bytes(files[-1].read_bytes()[:290])
