@@ -1,36 +1,45 @@
 """An HDF5 file whose chunks are the compressed frames of a detector, as they came.
 
-It is laid out as DECTRIS' own files are. Readers follow it while it is written (SWMR), and it is
-whole up to the last flush if the process is killed.
+It is laid out as DECTRIS' own files are. The HDF5 library writes all but the frames and their
+index. Readers follow the file while it is written, and it is whole up to the last flush if the
+process is killed.
 """
 
 from __future__ import annotations
 
 import errno
-import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate, islice
 from typing import Any
 
+import numpy as np
+
 from dask_tiled.errors import StreamError, format_bytes, printable
+from dask_tiled.files.file import File
 from dask_tiled.files.paths import open_file
+from dask_tiled.formats.hdf5.chunk_index import LAYOUT, header_messages
 from dask_tiled.formats.hdf5.pieces import LOST_CHUNKS
-from dask_tiled.live.outputs import KEPT, Bound, disk_error
+from dask_tiled.live.chunk_tree import ChunkTree
+from dask_tiled.live.outputs import KEPT, Bound, disk_error, write_views
 from dask_tiled.live.series import PackedArray, SeriesStart, WrongMessageError
-from dask_tiled.system.files import allocate
+from dask_tiled.model.indexing import Index
+from dask_tiled.system.files import allocate, pwrite
 from dask_tiled.system.names import offered
 
-GROWTH = 256
-"""Frames by which the dataset grows at once; it is cut at each flush."""
 AHEAD, SLACK = 32 << 20, 8 << 20
-"""Bytes that are reserved at once, and kept for what the library writes late, such as its index:
-it would leave a file that cannot be read if the disk became full."""
+"""Bytes that are reserved at once, and kept for the index of what has been written."""
+BEYOND = 256 << 20
+"""Bytes, without room on the disk, by which the file is longer while it is written. The library
+refuses addresses beyond the end of a file when it was opened, and finds the index later."""
 INDEX_BYTES = 64
 """Most bytes of the index for a chunk."""
-END_OF_FILE = slice(28, 36)
-"""The address of the end of the file in the superblock, version 3."""
+END_AT = 40
+"""Where the superblock, version 0, has the address of the end of the file."""
+DATASPACE, SIZES_AT, ROOT_AT = 1, 8, 3
+"""A type of header messages; where it has the sizes, and a layout message the root of the index."""
 UNITS = {
     "pixel_size_x": ("x_pixel_size", "m"), "pixel_size_y": ("y_pixel_size", "m"),
     "count_time": ("count_time", "s"), "frame_time": ("frame_time", "s"),
@@ -40,6 +49,7 @@ UNITS = {
     "detector_serial_number": ("detector_number", ""),
 }  # fmt: skip
 """Names and units of NeXus for the facts of a series."""
+TO_UPDATE = os.O_RDWR | (offered("os", "O_BINARY") or 0)
 _flock, _SHARED = offered("fcntl", "flock"), offered("fcntl", "LOCK_SH")
 OF_BEAM = {"incident_energy": "eV", "incident_wavelength": "angstrom"}
 
@@ -80,37 +90,39 @@ class ChunkFile:
         _check_masks(start.masks, channels, frame.shape)
         self.path, self._bound, self.like, self._in_memory = path, bound, frame, in_memory
         self.channels, self.frames, self.nbytes = channels, 0, 0
-        self._written = self._bytes = self._end = self._room = 0
-        lead = (1, len(channels)) if len(channels) > 1 else (1,)
-        self._lead = lead[1:]
+        self._bytes = self._most = self._reserved = 0
+        self._unseen = list[tuple[Index, Index, Index]]()  # numbers, addresses and sizes of chunks
+        lead = (len(channels),) if len(channels) > 1 else ()
         self._filters = {
             "bslz4": dict(hdf5plugin.Bitshuffle(nelems=0, cname="lz4")),
             "lz4": dict(hdf5plugin.LZ4()),
             "": {},
         }
-        # Readers lock the file, too: the library must not lock it for itself alone.
-        self._file = h5py.File(path, "w", libver="latest", locking=False)
-        self._lock = shared_lock(path)
-        try:
-            detector = self._file.create_group("entry/instrument/detector")
-            self._write_facts(start)
+        # The oldest layout has no checksums, and a kind of index that grows along any axis.
+        with h5py.File(path, "w", libver="earliest", locking=False) as file:
+            detector = file.create_group("entry/instrument/detector")
+            self._write_facts(file, start)
             self._write_masks(detector, start.masks)
-            self._dataset = self._file.create_dataset(
+            dataset = file.create_dataset(
                 "entry/data/data_000001",
-                shape=(0, *lead[1:], *frame.shape),
-                maxshape=(None, *lead[1:], *frame.shape),
-                chunks=(1, *(1 for _ in lead[1:]), *frame.shape),
+                shape=(0, *lead, *frame.shape),
+                maxshape=(None, *lead, *frame.shape),
+                chunks=(1, *(1 for _ in lead), *frame.shape),
                 dtype=frame.dtype,
                 **self._filters[frame.compression],
             )
-            self._dataset.attrs[LOST_CHUNKS] = True
-            self._write_chunk = self._dataset.id.write_direct_chunk
-            self._file.swmr_mode = True
-            self._size, self._reserved = os.path.getsize(path), 0
+            dataset.attrs[LOST_CHUNKS] = True
+            file.flush()
+            at = {kind: at for kind, at, _ in header_messages(dataset, File.at(path))}
+        self._frames_at = at[DATASPACE] + SIZES_AT
+        self._end = os.path.getsize(path)
+        self._fd, self._lock = os.open(path, TO_UPDATE), shared_lock(path)
+        grid = *lead, 1, 1
+        self._tree = ChunkTree(self._fd, at[LAYOUT] + ROOT_AT, grid, self._allocate)
+        try:
             self._reserve(0)
         except BaseException:
-            self._file.close()
-            os.close(self._lock)
+            self.close()
             raise
 
     def append(self, first: int, images: Sequence[Sequence[bytes | memoryview]]) -> None:
@@ -121,59 +133,89 @@ class ChunkFile:
         StreamError
             The recording is full.
         """
-        sizes, write = [sum(map(len, image)) for image in images], self._write_chunk
-        self._reserve(sum(sizes) + INDEX_BYTES * len(images) * len(self.channels))
-        if first + len(images) > self._room:
-            self._room = first + len(images) + GROWTH
-            self._dataset.resize(self._room, 0)
-        bound = self._bound.nbytes or math.inf
-        for number, (image, nbytes) in enumerate(zip(images, sizes, strict=True), first):
-            if self._bytes + nbytes > bound:
-                what, expected = "the recording is full", f"{format_bytes(int(bound))} at most"
-                raise StreamError(what, path=self.path, expected=expected, hint=KEPT)
-            if self._lead:
-                for channel, pixels in enumerate(image):
-                    write((number, channel, 0, 0), pixels)
-            else:
-                write((number, 0, 0), image[0])
-            self._bytes += nbytes
-            self._written += 1
-            self._end = max(self._end, number + 1)
+        step, bound = len(self.channels), self._bound.nbytes
+        views = [pixels for image in images for pixels in image]
+        sizes = [*map(len, views)]
+        is_full = 0 < bound < self._bytes + sum(sizes)
+        if is_full:
+            ends = accumulate(sizes, initial=self._bytes)
+            fits = step * (sum(end <= bound for end in islice(ends, 0, None, step)) - 1)
+            views, sizes = views[:fits], sizes[:fits]
+        self._reserve(sum(sizes) + INDEX_BYTES * len(sizes))
+        self._write(first, views, sizes)
+        if is_full:
+            what, expected = "the recording is full", f"{format_bytes(bound)} at most"
+            raise StreamError(what, path=self.path, expected=expected, hint=KEPT)
 
     def flush(self) -> None:
         """Show readers what was written."""
-        if self._written == self.frames:
+        if not self._unseen:
             return
-        if self._room != self._end:
-            self._room = self._end
-            self._dataset.resize(self._end, 0)
-        self._dataset.flush()
-        self.frames, self.nbytes = self._written, self._bytes
+        numbers, addresses, sizes = map(np.concatenate, zip(*self._unseen, strict=True))
+        order = np.argsort(numbers, kind="stable")
+        self._most = max(self._most, int(numbers[order[-1]]) // len(self.channels) + 1)
+        try:
+            self._tree.insert(numbers[order], addresses[order], sizes[order])
+            put(self._fd, self._most, self._frames_at)
+        except OSError as error:
+            raise disk_error(error, self.path) from error
+        self.frames += len(numbers) // len(self.channels)
+        self.nbytes, self._unseen = self._bytes, []
 
     def close(self) -> None:
         """Close the file, without what was reserved."""
-        self.flush()
-        self._file.close()
-        os.close(self._lock)
-        with open_file(self.path, "r+b") as file:
-            file.truncate(int.from_bytes(file.read(END_OF_FILE.stop)[END_OF_FILE], "little"))
+        try:
+            self.flush()
+            put(self._fd, self._end, END_AT)
+            os.ftruncate(self._fd, self._end)
+        finally:
+            os.close(self._fd)
+            os.close(self._lock)
+
+    def _write(self, first: int, views: Sequence[bytes | memoryview], sizes: Sequence[int]) -> None:
+        """Write frames at the end of the file; of those that do not fit on the disk, whole ones."""
+        written, step, lengths = self._end, len(self.channels), np.array(sizes, np.int64)
+        ends = written + np.cumsum(lengths)
+        os.lseek(self._fd, written, os.SEEK_SET)
+        try:
+            for count in write_views(self._fd, views):
+                written += count
+        except OSError as error:
+            raise disk_error(error, self.path) from error
+        finally:
+            whole = int(np.searchsorted(ends, written, "right")) // step * step
+            if whole:
+                numbers = np.arange(first * step, first * step + whole)
+                self._unseen.append((numbers, (ends - lengths)[:whole], lengths[:whole]))
+                self._bytes += int(ends[whole - 1]) - self._end
+                self._end = int(ends[whole - 1])
 
     def _reserve(self, nbytes: int) -> None:
-        """Reserve room before the library needs it.
+        """Reserve room before it is needed.
 
         Raises
         ------
         StreamError
             The disk is full.
         """
-        self._size += nbytes
-        if self._size + SLACK > self._reserved:
-            self._reserved = self._size + SLACK + AHEAD
-            reserve(self.path, self._reserved, in_memory=self._in_memory)
+        if self._end + nbytes + SLACK > self._reserved:
+            until = self._end + nbytes + SLACK + AHEAD
+            reserve(self.path, until, in_memory=self._in_memory, used=self._end)
+            with suppress(OSError):  # a limit of the system
+                os.ftruncate(self._fd, until + BEYOND)
+            put(self._fd, os.path.getsize(self.path), END_AT)
+            self._reserved, self._tree.fixed = until, self._end
 
-    def _write_facts(self, start: SeriesStart) -> None:
+    def _allocate(self, nbytes: int) -> int:
+        """Return the address of bytes at the end."""
+        if self._end + nbytes > self._reserved:  # the frames are far apart
+            self._reserve(nbytes)
+        self._end += nbytes
+        return self._end - nbytes
+
+    def _write_facts(self, file: Any, start: SeriesStart) -> None:
         """Write the facts of a series where NeXus has them; all others as they are named."""
-        entry = self._file["entry"]
+        entry = file["entry"]
         entry.attrs["NX_class"] = "NXentry"
         detector = entry["instrument/detector"]
         specific = detector.create_group("detectorSpecific")
@@ -209,7 +251,7 @@ class ChunkFile:
             made.id.write_direct_chunk((0, 0), mask.data)
 
 
-def reserve(path: str, nbytes: int, *, in_memory: bool, hint: str = KEPT) -> None:
+def reserve(path: str, nbytes: int, *, in_memory: bool, used: int = 0, hint: str = KEPT) -> None:
     """Let a file become as long as given: allocate its blocks on a disk.
 
     In memory that takes as long as to write it, and the free room is looked at.
@@ -219,15 +261,21 @@ def reserve(path: str, nbytes: int, *, in_memory: bool, hint: str = KEPT) -> Non
     StreamError
         The disk is full.
     """
-    if in_memory:
-        if shutil.disk_usage(os.path.dirname(path)).free < nbytes - os.path.getsize(path):
-            raise disk_error(OSError(errno.ENOSPC, ""), path, hint)
-        return
     try:
-        with open_file(path, "r+b") as file:
-            allocate(file.fileno(), nbytes)
+        if not in_memory:
+            with open_file(path, "r+b") as file:
+                allocate(file.fileno(), nbytes)
+        elif shutil.disk_usage(os.path.dirname(path)).free < nbytes - used:
+            raise disk_error(OSError(errno.ENOSPC, ""), path, hint)
+        if os.path.getsize(path) < nbytes:
+            os.truncate(path, nbytes)
     except OSError as error:
         raise disk_error(error, path, hint) from error
+
+
+def put(fd: int, value: int, at: int) -> None:
+    """Write a number of 8 bytes."""
+    pwrite(fd, value.to_bytes(8, "little"), at)
 
 
 def shared_lock(path: str) -> int:

@@ -7,7 +7,7 @@ import glob
 import math
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -115,10 +115,8 @@ class StreamFile:
         """
         views, self._views = self._views, []
         try:
-            while views:
-                count = self._write(views)
+            for count in write_views(self._fd, views):
                 self._written += count
-                views = _rest(views, count)
         except OSError as error:
             raise disk_error(error, self.present) from error
         finally:
@@ -141,12 +139,6 @@ class StreamFile:
             return self.path
         stem, suffix = os.path.splitext(self.path)
         return f"{stem}_{self._number:06d}{suffix}"
-
-    def _write(self, views: Sequence[memoryview]) -> int:
-        if _writev is None:
-            return os.write(self._fd, views[0])
-        count: int = _writev(self._fd, views)
-        return count
 
     def _count(self) -> None:
         """Count the records that are written whole."""
@@ -310,11 +302,18 @@ def disk_error(error: OSError, path: str, hint: str = KEPT) -> StreamError:
     return StreamError(what, path=path, found=os.strerror(error.errno or 0), hint=hint)
 
 
-def _rest(views: Sequence[memoryview], written: int) -> list[memoryview]:
+def write_views(fd: int, views: Sequence[bytes | memoryview]) -> Iterator[int]:
+    """Write views to a file; yield how many bytes each call of the system has written."""
+    while views:
+        count = os.write(fd, views[0]) if _writev is None else _writev(fd, views[:MOST_VIEWS])
+        yield count
+        views = _rest(views, count)
+
+
+def _rest(views: Sequence[bytes | memoryview], written: int) -> Sequence[bytes | memoryview]:
     """Return what is left of some views after so many bytes."""
-    left = list(views)
-    while left and written >= len(left[0]):
-        written -= len(left.pop(0))
-    if written:
-        left[0] = left[0][written:]
-    return left
+    at = 0
+    while at < len(views) and written >= len(views[at]):
+        written -= len(views[at])
+        at += 1
+    return [views[at][written:], *views[at + 1 :]] if written else views[at:]

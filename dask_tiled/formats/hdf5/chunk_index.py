@@ -112,7 +112,7 @@ def _layout(dataset: Any, file: File, *, filtered: bool) -> tuple[int, bool]:
     edges = filtered and any(n % c for n, c in zip(dataset.shape, dataset.chunks, strict=True))
     if not edges and _unlimited_axis(dataset) < 1:
         return 0, False
-    data = next((data for kind, data in _messages(dataset, file) if kind == LAYOUT), b"")
+    data = next((data for kind, _, data in header_messages(dataset, file) if kind == LAYOUT), b"")
     if data[:1] in {b"\x01", b"\x02", b"\x03"}:  # B-tree
         return 0, False
     if data[:1] in {b"\x04", b"\x05"} and len(data) > 4:
@@ -129,8 +129,8 @@ def _layout(dataset: Any, file: File, *, filtered: bool) -> tuple[int, bool]:
     )
 
 
-def _messages(dataset: Any, file: File) -> Iterator[tuple[int, bytes]]:
-    """Yield type and bytes of the messages in an object header."""
+def header_messages(dataset: Any, file: File) -> Iterator[tuple[int, int, bytes]]:
+    """Yield type, address and bytes of the messages in an object header."""
     from h5py import h5o
 
     properties, info = dataset.file.id.get_create_plist(), h5o.get_info(dataset.id)
@@ -154,11 +154,11 @@ def _messages(dataset: Any, file: File) -> Iterator[tuple[int, bytes]]:
         while here + prefix <= len(data):
             kind = _int(data[here : here + type_size])
             stop = here + prefix + _int(data[here + type_size : here + type_size + 2])
-            message, here = data[here + prefix : stop], stop
+            place, message, here = start + here + prefix, data[here + prefix : stop], stop
             if kind == CONTINUATION and len(blocks) < MOST_BLOCKS:
                 to, nbytes = _int(message[:width]), _int(message[width : width + length])
                 blocks.append((base + to + around, max(0, nbytes - 2 * around)))
-            yield kind, message
+            yield kind, place, message
 
 
 def _int(data: bytes) -> int:
