@@ -124,6 +124,38 @@ def test_a_scan_fills_while_a_detector_is_dragged(chromium, served, tmp_path):
     assert np.array_equal(session.image(), (pixels * session.mask).sum((-2, -1)))
 
 
+def test_pictures_without_pixels_have_no_colour_bar(chromium, served, tmp_path):
+    messages = [*merlin_messages(write_mib(tmp_path / "played.mib", scan_of()))]
+    goes_on = threading.Event()
+
+    def three_at_first():
+        for k, message in enumerate(messages):
+            if k > 3:
+                goes_on.wait()
+            yield message
+
+    colours = (  # right of each picture
+        "[...document.querySelectorAll('[data-plot] canvas')].map((canvas) => {"
+        " const { width, height } = canvas, from = Math.ceil(0.88 * width);"
+        " const { data } = canvas.getContext('2d').getImageData(from, 0, width - from, height);"
+        " return new Set(new Uint32Array(data.buffer)).size; })"
+    )
+    note = "document.querySelector('[data-plot={}] .note')?.textContent === 'has not arrived yet'"
+    with (
+        sending(three_at_first) as port,
+        dask_tiled.record(f"merlin://127.0.0.1:{port}", tmp_path / "scan.mib") as recording,
+    ):
+        tab = chromium.open(served(recording).url)
+        for plot in ("scan", "frame"):
+            tab.wait(note.format(plot))
+        assert max(tab.run(colours)) <= 3
+        goes_on.set()
+        shown(tab)
+        assert min(tab.run(colours)) > 50
+        assert recording.wait(60)
+    tab.close()
+
+
 def test_size_of_the_circle_calibrates_the_frame(chromium, served, tmp_path):
     page = served(write_mib(tmp_path / "scan.mib", scan_of()))
     tab = chromium.open(page.url)

@@ -199,6 +199,7 @@ class Plot {
     if (Boolean(head.together) !== this.isTogether) this.#forget();
     this.data = { ...head, values, window: head.shape.map((size, k) => [0, size * head.bins[k]]), canvas: this.data?.canvas };
     this.detail = this.sought = null;
+    this.hasPixels = values.some(Number.isFinite);
     this.number++;
     this.#paint();
     this.draw();
@@ -475,7 +476,7 @@ class Plot {
     if (this.isTogether) this.#drawLegend(c);
     c.restore();
     this.#drawAxes(c, ink, soft);
-    if (this.data && !this.isLine && !this.isColour && !this.isTogether) this.#drawBar(c, ink, soft);
+    if (this.hasPixels && !this.isLine && !this.isColour && !this.isTogether) this.#drawBar(c, ink, soft);
     this.#seekDetail();
   }
 
