@@ -84,9 +84,14 @@ def test_pytorch_is_installed_on_request_only(checkout, target):
 
 
 def test_targets_run_all_benchmarks():
-    """Pages and scripts name no others."""
+    """Pages and scripts name no others, and only options that these have."""
     scripts = {path.name for path in (ROOT / "benchmarks").glob("*.py")}
-    named = re.compile(r"benchmarks/(\w+\.py)")
-    assert set(named.findall((ROOT / "Makefile").read_text("utf-8"))) == scripts
+    named = re.compile(r"benchmarks/(\w[\w/]*\.py)((?:\\\n|[^`\n])*)")
+    makefile = ROOT / "Makefile"
+    assert {script for script, _ in named.findall(makefile.read_text("utf-8"))} == scripts
     texts = [*ROOT.glob("docs/**/*.rst"), *ROOT.glob("benchmarks/**/*.py"), *ROOT.glob("*.md")]
-    assert set(named.findall("".join(path.read_text("utf-8") for path in texts))) <= scripts
+    for path in (makefile, *texts):
+        for script, arguments in named.findall(path.read_text("utf-8")):
+            content = (ROOT / "benchmarks" / script).read_text("utf-8")
+            for option in re.findall(r"--[a-z][\w-]*", arguments):
+                assert f'"{option}"' in content, (path, script, option)
