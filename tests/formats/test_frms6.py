@@ -157,6 +157,36 @@ def test_missing_files_raise(tmp_path):
         describe(paths[3])
 
 
+def test_file_that_was_just_begun(tmp_path):
+    """A last file without a frame is left out while a set grows."""
+    paths = write(tmp_path)
+    content = paths[3].read_bytes()
+    for size, held in [(0, 0), (100, 0), (1024, 0), (1023 + RECORD, 0), (1024 + RECORD, 1)]:
+        paths[3].write_bytes(content[:size])
+        desc = open_dataset(paths[1], follow=True).description
+        assert (len(desc.files), desc.missing.size) == (2 + held, 3 - held)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "where", "expected"),
+    [
+        ("3x5", "3x0", "STEMImageSize", "as in 64x64"),
+        ("3x5", "wide", "STEMImageSize", "as in 64x64"),
+        ("STEMImageSize", "Size", "STEMImageSize", "as in 64x64"),
+        ("bin: 1", "bin: 3", "readoutMode", "bin: 1, 2 or 4"),
+        ("bin: 1", "bin: 16", "readoutMode", "bin: 1, 2 or 4"),
+    ],
+)
+def test_invalid_hdr_files_raise(tmp_path, old, new, where, expected):
+    write(tmp_path)
+    path = tmp_path / "run 2_b.hdr"
+    path.write_text(path.read_text("ascii").replace(old, new), "ascii")
+    with pytest.raises(CorruptFileError) as caught:
+        describe(path)
+    error = caught.value
+    assert (error.path, error.where, error.expected) == (str(path), where, expected)
+
+
 @pytest.mark.parametrize("at", [0, 2, 7, 88, 90, 1020])
 @pytest.mark.parametrize("value", [0, 0x7FFF])
 def test_hostile_headers(tmp_path, at, value):

@@ -92,7 +92,24 @@ def test_content_decides_between_formats_of_a_suffix(tmp_path, pixels):
     assert open_dataset(path, ".tif").description.format == "tiff"
 
 
+OTHER_NAMES = {
+    "bcf": "bruker", "beton": "ffcv", "blo": "blockfile nanomegas", "czi": "zeiss zisraw",
+    "dm": "digital_micrograph digitalmicrograph gatan", "edf": "esrf", "empad": "cornell",
+    "frms6": "pndetector pnccd", "gis": "aims brainvisa",
+    "hdf5": "nexus hyperspy eiger velox arina ncem_emd h5oina imaris dm5 delmic",
+    "k2is": "gatan_k2 k2", "lif": "leica", "metaimage": "itk", "mgh": "freesurfer",
+    "mib": "merlin medipix medipix3 quantum_detectors quantumdetector", "mrc": "ccp4 de",
+    "nd2": "nikon", "ndata": "nion nion_swift", "nifti": "analyze", "npy": "numpy",
+    "ome_tiff": "ome", "raw": "binary memmap", "raw_csr": "sparse", "ripple": "lispix",
+    "seq": "norpix streampix", "ser": "tia fei", "tiff": "imagej", "tpx3": "timepix3 serval",
+    "tvips": "temcam", "zarr": "ome_zarr",
+}  # fmt: skip
+
+
 def test_names_of_formats_are_unique():
+    """Makers, programs and other readers have the other names; none is lost."""
+    other = {one.name: " ".join(one.aliases) for one in formats().values() if one.aliases}
+    assert other == OTHER_NAMES
     names = [name for one in formats().values() for name in (one.name, *one.aliases)]
     assert len(set(names)) == len(names)
     assert all(name == name.lower() and not set(name) & set("-. ") for name in names)
