@@ -1,5 +1,6 @@
 """NumPy files: real ones, and damaged or hostile headers."""
 
+import math
 import warnings
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from manifest import by_file, expected_of, manifest
 
 import dask_tiled
-from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, open_dataset
+from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
 from dask_tiled.formats.npy import read_header
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -138,10 +139,30 @@ def test_other_frames(tmp_path):
         found = opened(**options)
         assert found[:2] == (nav, expected.shape[len(nav) :])
         np.testing.assert_array_equal(found[2], expected)
+    facts = {"shape": (2, 3, 4), "fortran_order": False}
+    assert describe(tmp_path / "array.npy").metadata["npy"] == facts
     with pytest.raises(TruncatedFileError, match="expected 25 elements; found 24 elements"):
         opened(sig_shape=(5, 5))
     with pytest.raises(DatasetError, match="sig_dims"):
         opened(sig_dims=-1)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_growing_arrays(tmp_path, order):
+    """The first frames are read while an array in C order is written."""
+    array = np.arange(24, dtype="<i4").reshape(2, 3, 4)
+    path = tmp_path / "array.npy"
+    np.save(path, np.asarray(array, order=order))
+    path.write_bytes(path.read_bytes()[:-40])
+    for sig_dims in range(4):
+        if order == "C" and 0 < sig_dims < 3:
+            arr = open_dataset(path, follow=True, sig_dims=sig_dims)
+            there = 56 // (4 * math.prod(array.shape[-sig_dims:]))
+            assert arr.shape == array.shape
+            assert arr.description.layout.n_frames == there
+        else:
+            with pytest.raises(TruncatedFileError, match=r"reach(es)? beyond the file"):
+                open_dataset(path, follow=True, sig_dims=sig_dims)
 
 
 def test_arrays_without_elements(tmp_path):
