@@ -468,6 +468,14 @@ def test_number_of_axes_is_bounded(tmp_path):
             open_dataset(tmp_path)
 
 
+@pytest.mark.parametrize("chunks", [[0, 2], [-1, 2], [2.0, 2], [True, 2], ["2", 2]], ids=repr)
+def test_invalid_chunk_shapes_raise(tmp_path, chunks):
+    grid = {"name": "regular", "configuration": {"chunk_shape": chunks}}
+    (tmp_path / "zarr.json").write_text(json.dumps(document_of([2, 2], chunk_grid=grid)))
+    with refused(tmp_path / "zarr.json", r"found chunks of shape \[", CorruptFileError):
+        open_dataset(tmp_path)
+
+
 def test_too_many_chunks_raise(tmp_path):
     """Such an array can be described, but not opened."""
     (tmp_path / "zarr.json").write_text(json.dumps(document_of([2**55, 4, 4])))
