@@ -1,7 +1,7 @@
 """Hide names from the package one by one, and then all, and print what fails without them.
 
-Each line is JSON. The work runs in forks of one process, which has worked with all names, so that it
-has imported the other libraries.
+Each line is JSON. The work runs in forks of one process, which has done it with all names, and so
+imported the other libraries.
 """
 
 import gc
