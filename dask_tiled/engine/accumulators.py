@@ -50,6 +50,8 @@ MIRRORED: dict[np.ufunc, np.ufunc] = {
     np.less: np.greater,
     np.less_equal: np.greater_equal,
 }
+OF_ZERO: dict[np.ufunc, np.ufunc] = {np.not_equal: np.greater, np.equal: np.less_equal}
+"""Comparisons of unsigned integers with 0, and the same ones with a lower and an upper side."""
 OF_FRAMES = {np.add: "add_frames", np.minimum: "min_frames", np.maximum: "max_frames"}
 """Primitives that accumulate each pixel of several frames."""
 OF_ROWS = {np.minimum: "min_row", np.maximum: "max_row"}
@@ -109,8 +111,7 @@ def accumulate(
     results = vectors.room((1 + counts, *vectors.left), dtype, neutral(ufunc, dtype))
     out, *number = vectors.outputs(results)
     if skips or not any(append(vectors, last, out) for append in fused):
-        exact = adds and not skips and _is_exact(last)
-        value = vectors.value(last.operands[0]) if exact else vectors.step(last)
+        value = vectors.step(last)
         if skips:
             for count in number:
                 _count_numbers(vectors, value, count)
@@ -161,16 +162,6 @@ def _append(vectors: Vectors, ufunc: np.ufunc, value: Value, out: Value, results
         vectors.own(OF_ROWS[ufunc], [value], out)
     else:
         vectors.loop(ufunc, [out, value], out)
-
-
-def _is_exact(step: Step) -> bool:
-    """Return whether a step casts integers to a dtype that holds the same sum."""
-    (operand, *_), dtype = step.operands, step.to.dtype
-    if not isinstance(step.function, Cast) or not isinstance(operand, Register):
-        return False
-    whole = operand.dtype.kind in "biu" and dtype.kind in "iuf"
-    few = dtype.kind != "f" or operand.dtype.itemsize <= MOST_COUNTED
-    return whole and few and np.can_cast(operand.dtype, dtype)
 
 
 def dot(vectors: Vectors, last: Step, out: Value) -> bool:
@@ -228,6 +219,8 @@ def _threshold(step: Step) -> tuple[int, bool] | None:
         return None
     if len(operands) == 2 and operands[1] is pixels:
         function, operands = MIRRORED.get(function, function), operands[::-1]
+    if pixels.dtype.kind == "u" and operands[1:] == (0,):
+        function = OF_ZERO.get(function, function)
     try:
         limit = BELOW[function](operands[1])
     except (KeyError, TypeError, ValueError, OverflowError):  # an array, a complex number or NaN

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from dask_tiled.engine.limits import MOST_COUNTED
 from dask_tiled.model.indexing import Array
 from dask_tiled.reading.reader import Source
 
@@ -74,6 +75,16 @@ class Step(NamedTuple):
     def registers(self) -> list[Register]:
         """Operands that are registers."""
         return [x for x in self.operands if isinstance(x, Register)]
+
+    @property
+    def is_exact_cast(self) -> bool:
+        """Whether the step casts integers to a dtype that holds the same sum."""
+        (operand, *_), dtype = self.operands, self.to.dtype
+        if not isinstance(self.function, Cast) or not isinstance(operand, Register):
+            return False
+        whole = operand.dtype.kind in "biu" and dtype.kind in "iuf"
+        few = dtype.kind != "f" or operand.dtype.itemsize <= MOST_COUNTED
+        return whole and few and np.can_cast(operand.dtype, dtype)
 
     @property
     def factors(self) -> tuple[Register, Operand] | None:
@@ -193,6 +204,13 @@ class Draft:
         to = self._register(dtype)
         self.steps[to] = Step(function, operands, to)
         return to
+
+    def summand(self, register: Register) -> Register:
+        """Return the register before casts that do not change sums of its pixels."""
+        while register in self.steps and self.steps[register].is_exact_cast:
+            (operand, *_) = self.steps[register].registers
+            register = operand
+        return register
 
     def apply(
         self, function: Callable[..., Any], kwargs: Mapping[str, Any], operands: Sequence[object]

@@ -269,6 +269,8 @@ class Recipe:
             last = last.of(root.dtype)
             if last.dtype and last.row.is_ufunc and last.casts_first(root.dtype):
                 root = draft.add(Cast(last.dtype), (root,), last.dtype)
+            elif last.dtype and last.row.is_ufunc and last.row.ufunc is np.add:
+                root = draft.summand(root)
         return compiled(draft, root)
 
     def make(self, block_id: Block, blocks: Sequence[Array], found: Array) -> Result:

@@ -10,6 +10,7 @@ from dask.array import chunk
 
 import dask_tiled
 from dask_tiled.engine.folding import FrameSink
+from dask_tiled.engine.vectors import Vectors
 from dask_tiled.graphs import results
 from dask_tiled.graphs.rewriting import optimize
 from dask_tiled.plans import plan
@@ -340,8 +341,10 @@ def test_comparisons_are_reduced(paths, name, axes):
     """Comparisons become extremes or counts, also with numbers beyond the type of the pixels."""
     arr, pixels = opened(paths, name)
     found, wanted = [], []
-    for compare in (np.greater, np.greater_equal, np.less, np.less_equal):
-        for limit in (pixels[0, 0, 0, 0], int(np.nanmin(pixels)), 60, -300, 70_000, 2.5, np.nan):
+    ufuncs = np.greater, np.greater_equal, np.less, np.less_equal, np.equal, np.not_equal
+    limits = pixels[0, 0, 0, 0], int(np.nanmin(pixels)), 60, 0, -300, 70_000, 2.5, np.nan
+    for compare in ufuncs:
+        for limit in limits:
             for reduce in (np.any, np.all, np.sum):
                 found += [reduce(compare(arr, limit), axis=axes)]
                 found += [reduce(compare(limit, arr), axis=axes)]
@@ -352,6 +355,31 @@ def test_comparisons_are_reduced(paths, name, axes):
         np.testing.assert_array_equal(one, other)
     for alone, other in zip(found[::11], wanted[::11], strict=True):
         np.testing.assert_array_equal(alone.compute(), other)
+
+
+COUNTED = {
+    "count_nonzero": lambda xp, arr: xp.count_nonzero(arr, axis=(2, 3)),
+    "not_equal": lambda xp, arr: (arr != 0).sum(axis=(2, 3)),
+    "equal": lambda xp, arr: (arr == 0).sum(axis=(2, 3)),
+    "of_zero": lambda xp, arr: (0 != arr).astype("u2").astype("i4").sum(axis=(2, 3)),
+    "mean": lambda xp, arr: (arr > 7).astype("f4").mean(axis=(2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_counted_pixels_are_not_stored(monkeypatch, tmp_path, name):
+    pixels = RNG.integers(0, 9, (2, 3, 64, 80), "u2")
+    arr = dask_tiled.open_dataset(write_npy(tmp_path / "a.npy", pixels))
+    register = Vectors.register
+
+    def without_booleans(vectors, key, dtype):
+        assert dtype != np.dtype(bool)
+        return register(vectors, key, dtype)
+
+    monkeypatch.setattr(Vectors, "register", without_booleans)
+    found, wanted = COUNTED[name](da, arr).compute(), COUNTED[name](np, pixels)
+    assert found.dtype == wanted.dtype
+    np.testing.assert_allclose(found, wanted, rtol=1e-6 * (found.dtype.kind == "f"))
 
 
 @pytest.mark.parametrize("place", [0, 130, 259])
