@@ -509,7 +509,7 @@ def check_seconds(name: str, value: Any, *, zero: bool = False) -> float:
     number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
     if not number or not (value > 0 or (zero and value == 0)):
         expected = "seconds, 0 or more" if zero else "a positive number of seconds"
-        raise DatasetError(f"{name} must be a duration", expected=expected, found=repr(value))
+        raise DatasetError(f"{name}= must be a duration", expected=expected, found=repr(value))
     return float(value)
 
 

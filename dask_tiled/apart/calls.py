@@ -16,13 +16,23 @@ from contextvars import ContextVar
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from dask_tiled.apart.child import ANSWER, ASKED, DONE, ENDED, JOB, RAISED, RENEW, ChildCall
+from dask_tiled.apart.child import (
+    ANSWER,
+    ASKED,
+    BY_THE_CLOCK,
+    DONE,
+    ENDED,
+    JOB,
+    RAISED,
+    RENEW,
+    ChildCall,
+)
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.files.file import File, is_filling, is_following, seen_files
 from dask_tiled.files.paths import SHORT, border, with_room
 from dask_tiled.remote.session import session
 from dask_tiled.system.forks import after_fork
-from dask_tiled.system.limits import EXCEEDED
+from dask_tiled.system.limits import CLOCK_EXCEEDED, CPU_EXCEEDED
 from dask_tiled.system.processes import end, fork, start
 
 START_SECONDS = 120
@@ -39,7 +49,6 @@ PRELOADED: list[str] = []
 """Modules that a child imports before its first job; packages add those that they need."""
 
 T = TypeVar("T")
-Run = Callable[..., Any]
 
 
 class EndedError(Exception):
@@ -47,7 +56,11 @@ class EndedError(Exception):
 
 
 class DeadlineError(EndedError):
-    """A job exceeded its deadline."""
+    """A job exceeded its deadline, in CPU time."""
+
+
+class ClockError(DeadlineError):
+    """A job exceeded its deadline by the clock."""
 
 
 _here: ContextVar[bool] = ContextVar("here", default=False)
@@ -107,7 +120,7 @@ def safely(file: File, library: str, *attempts: Callable[[], T]) -> T:
 
 
 class Child:
-    """A process, and the socket that it gets its jobs through."""
+    """A process, and the socket that it gets its jobs through; it is called to run one."""
 
     def __init__(self) -> None:
         self.prepare: Callable[[], Any] | None = None
@@ -133,17 +146,26 @@ class Child:
             self.end()
             raise
 
-    def run(self, seconds: float, nbytes: int, function: Callable[..., Any], *args: Any) -> Any:
+    def __call__(
+        self,
+        seconds: float,
+        nbytes: int,
+        function: Callable[..., Any],
+        *args: Any,
+        clock: float | None = None,
+    ) -> Any:
         """Call a picklable function in the child, and return its result.
 
         Parameters
         ----------
         seconds : float
-            Deadline in CPU seconds; the wall-clock deadline is ten times as long.
+            Deadline in CPU seconds.
         nbytes : int
             Memory limit, in addition to the present use.
         function, *args
             Function and arguments.
+        clock : float, optional
+            Deadline by the clock, in seconds; by default ten times as long.
 
         Raises
         ------
@@ -151,18 +173,21 @@ class Child:
             The function exceeds the deadline, or its process ends.
         """
         self.busy, fresh = True, self.fresh
+        clock = BY_THE_CLOCK * seconds if clock is None else clock
         if self.prepare is not None and not self.prepared:
-            self._asked(START_SECONDS, nbytes, self.prepare)
-        kind, value = self._asked(seconds, nbytes, function, *args)
+            self._asked(START_SECONDS, BY_THE_CLOCK * START_SECONDS, nbytes, self.prepare)
+        kind, value = self._asked(seconds, clock, nbytes, function, *args)
         self.busy, self.fresh = kind == ENDED and fork is None, kind != DONE
         self.prepared = kind == DONE
-        if kind == ENDED and value in EXCEEDED:
-            raise DeadlineError("the deadline was exceeded")
+        if kind == ENDED and value == CPU_EXCEEDED:
+            raise DeadlineError(f"the deadline was exceeded: {seconds:g} s of CPU time")
+        if kind == ENDED and value == CLOCK_EXCEEDED:
+            raise ClockError(f"the deadline was exceeded: {clock:g} s by the clock")
         if kind == ENDED and not fresh:  # an earlier job may have caused it
             if fork is None:
                 self.end()
                 self._start()
-            return self.run(seconds, nbytes, function, *args)
+            return self(seconds, nbytes, function, *args, clock=clock)
         if kind == ENDED:
             how = f"signal {-value}" if value < 0 else f"exit code {value}"
             raise EndedError(f"the process ended with {how}")
@@ -171,11 +196,16 @@ class Child:
         return value
 
     def _asked(
-        self, seconds: float, nbytes: int, function: Callable[..., Any], *args: Any
+        self,
+        seconds: float,
+        clock: float,
+        nbytes: int,
+        function: Callable[..., Any],
+        *args: Any,
     ) -> tuple[int, Any]:
         with suppress(ConnectionError):
             states = is_following(), is_filling(), seen_files(), border()
-            job = ChildCall(function, args, seconds, nbytes, *states)
+            job = ChildCall(function, args, seconds, clock, nbytes, *states)
             self.connection.send((JOB, job))
         try:
             return self._answer()
@@ -198,11 +228,15 @@ class Child:
                 self.connection.send((ANSWER, _answered(*value)))
         return kind, value
 
+    def kill(self) -> None:
+        """Terminate the process and its forks, also while another thread waits for a reply."""
+        end(self.process)
+
     def end(self) -> None:
-        """Terminate the process and its forks."""
+        """Terminate the process and its forks, and forget it."""
         _children.discard(self)
         self.connection.close()
-        end(self.process)
+        self.kill()
 
 
 def _answered(name: str, args: tuple[Any, ...]) -> tuple[Any, Exception | None]:
@@ -220,7 +254,7 @@ _starting = threading.Lock()
 
 
 @contextmanager
-def apart(*, renewed: bool = False, prepare: Callable[[], Any] | None = None) -> Iterator[Run]:
+def apart(*, renewed: bool = False, prepare: Callable[[], Any] | None = None) -> Iterator[Child]:
     """Borrow a child process for some jobs.
 
     Parameters
@@ -232,8 +266,8 @@ def apart(*, renewed: bool = False, prepare: Callable[[], Any] | None = None) ->
 
     Yields
     ------
-    callable
-        :meth:`Child.run`.
+    Child
+        The process.
 
     Raises
     ------
@@ -243,7 +277,7 @@ def apart(*, renewed: bool = False, prepare: Callable[[], Any] | None = None) ->
     child = _taken()
     child.prepare, child.prepared = prepare, False
     try:
-        yield child.run
+        yield child
     finally:
         if child.busy or len(_idle) >= MOST_IDLE:
             child.end()

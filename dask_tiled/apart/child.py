@@ -33,8 +33,8 @@ GONE, RENEWED, SILENT = range(3)
 SECONDS_PER_FILE, SECONDS_PER_BYTE, MOST_SECONDS = 0.02, 1e-6, 30
 """Extra time for each further file and for each of its bytes, up to a total."""
 BY_THE_CLOCK = 10
-"""Wall-clock deadline as a multiple of the CPU deadline: the library may wait for a writer
-forever without using the CPU."""
+"""Default of the wall-clock deadline as a multiple of the CPU deadline: the library may wait for a
+writer forever without using the CPU."""
 
 
 class ChildCall(NamedTuple):
@@ -44,6 +44,8 @@ class ChildCall(NamedTuple):
     args: tuple[Any, ...]
     seconds: float
     """Deadline in CPU seconds."""
+    clock: float
+    """Deadline in seconds by the clock."""
     nbytes: int
     """Memory limit in bytes, beyond what the process uses already."""
     following: bool
@@ -154,7 +156,7 @@ def _limited(job: ChildCall) -> Iterator[None]:
         set_deadline(cpu + more, wall + BY_THE_CLOCK * more)
 
     limit_memory(job.nbytes)
-    set_deadline(job.seconds, BY_THE_CLOCK * job.seconds)
+    set_deadline(job.seconds, job.clock)
     token = on_opening.set(wait_longer)
     try:
         yield

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -73,6 +74,10 @@ class ConversionPlan:
         Whether to open files that no format recognises by their headers.
     part : (int, int), optional
         Number of the part to plan, and of all parts.
+    stall : float, optional
+        Seconds by the clock for the headers of a file.
+    noted : callable
+        Called with the conversions of each dataset as soon as it is found.
     store : HeaderStore, optional
         Headers that were read before.
 
@@ -99,27 +104,32 @@ class ConversionPlan:
         together: bool,
         always: bool,
         part: tuple[int, int] | None = None,
+        stall: float | None = None,
+        noted: Callable[[Sequence[PlannedConversion]], object] = id,
         store: HeaderStore | None = None,
     ) -> None:
         given, self._chosen = _chosen(sources)
         roots = filter(os.path.isdir, given)
         self._target, self._always = target, always
         self._names = TargetNames(target, name, suffix, roots, together=together)
-        search = Discovery(given, pattern=pattern, recursive=recursive, store=store)
+        how: dict[str, Any] = {"pattern": pattern, "recursive": recursive, "store": store}
+        search = Discovery(given, stall=stall, longer="a longer stall=", **how)
         planned: list[PlannedConversion] = []
         files, results = dict[str, str](), set[str]()
-        for found in search:
-            if found.path in files:  # given twice
-                continue
-            if self._is_result(found.path):
-                results.add(found.path)
-                continue
-            files.update(dict.fromkeys(found.files, found.path))
-            of_dataset = [*self._of(found, together=together)]
-            if found.path in {one.target for one in of_dataset}:
-                results.add(found.path)
-            else:
-                planned += of_dataset
+        with closing(iter(search)) as datasets:
+            for found in datasets:
+                if found.path in files:  # given twice
+                    continue
+                if self._is_result(found.path):
+                    results.add(found.path)
+                    continue
+                files.update(dict.fromkeys(found.files, found.path))
+                of_dataset = [*self._of(found, together=together)]
+                if found.path in {one.target for one in of_dataset}:
+                    results.add(found.path)
+                else:
+                    planned += of_dataset
+                    noted(of_dataset if part is None else part_of(of_dataset, target, *part))
         known = files.keys() | results
         lost = [path for path in given if path not in known and os.path.isfile(path)]
         planned += [self._of_unrecognised(path) for path in lost]

@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import ExitStack, closing
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from dask_tiled.batch.children import ConverterPool, LocalConverters
 from dask_tiled.batch.clusters import cluster_elsewhere, on_cluster
@@ -43,7 +43,9 @@ TICK = 1.0
 WORTH_BYTES, WORTH_FILES = 128 << 20, 256
 """Bytes of pixels, and number of small files, that are worth the start of a process."""
 STALL_SECONDS = 3600.0
-"""Default of ``stall``: tapes and servers that start again may take many minutes."""
+"""Default of ``stall`` for pixels: tapes and servers that start again may take many minutes."""
+LONGEST_STALL = 7 * 86400.0
+"""Longest ``stall``: timers of some systems take no more than a few weeks."""
 NOT_IN_BATCHES = "follow", "rest", "with_results", "dimension_names", "maps_disk"
 """Options that apply to one array."""
 
@@ -62,7 +64,7 @@ def convert_all(
     jobs: int | None = None,
     part: tuple[int, int] | None = None,
     deadline: float | None = None,
-    stall: float | None = STALL_SECONDS,
+    stall: float | Literal["auto"] | None = "auto",
     update: bool = False,
     overwrite: bool = False,
     verify: bool = False,
@@ -112,10 +114,11 @@ def convert_all(
         Of many files, the parts have about equal numbers and bytes; of few, they may not.
     deadline : float, optional
         Seconds after which conversions are stopped. To zarr, the same call resumes them.
-    stall : float, optional
-        Seconds after which a conversion has failed if no chunk of it was read or written meanwhile,
-        as when a file or a server hangs: its process is ended, and the others go on. Slow
-        conversions are not affected. None waits without end.
+    stall : float, "auto" or None
+        Seconds after which a conversion has failed if its headers are not read, or no chunk of it
+        was read or written meanwhile, as when a file or a server hangs: its process is ended, and
+        the others go on. Slow conversions are not affected. By default, 100 s for headers, which
+        are read before the first conversion, and an hour for chunks. None waits for a week.
     update : bool
         Replace results whose sources or options have changed, unless the results were changed, too.
     overwrite : bool
@@ -196,7 +199,7 @@ class BatchOptions(NamedTuple):
     jobs: int | None
     part: tuple[int, int] | None
     deadline: float | None
-    stall: float | None
+    stall: float | Literal["auto"] | None
     watch: float | None
     report: str | os.PathLike[str] | None
     opening: Mapping[str, Any]
@@ -235,10 +238,10 @@ def run_batch(
         raise DatasetError("batches have a local folder", path=folder)
     check_folder(folder)
     jobs = None if given.jobs is None else check_whole("jobs", given.jobs, least=1)
-    deadline, stall = _seconds("deadline", given.deadline), _seconds("stall", given.stall)
-    quiet, run = _seconds("watch", given.watch), uuid.uuid4().hex
+    deadline, quiet = _seconds("deadline", given.deadline), _seconds("watch", given.watch)
+    (stall, of_headers), run = stall_limits(given.stall), uuid.uuid4().hex
     end = None if deadline is None else begun + deadline
-    plan, formats = partial(given.plan, listed, folder), pickled_formats()
+    plan, formats = partial(given.plan, listed, folder, stall=of_headers), pickled_formats()
     write_report = report_writer(given.report, given.part)
     batch = BatchRun(
         end,
@@ -250,7 +253,13 @@ def run_batch(
         if quiet is not None:
             watch = SourceWatch(listed, folder, plan, quiet, given.opening)
             batch.source = stack.enter_context(watch)
-        first = plan() if batch.source is None else batch.source.plan()
+        planned = list[PlannedConversion]()
+        try:
+            first = plan(noted=planned.extend) if batch.source is None else batch.source.plan()
+        except KeyboardInterrupt:
+            batch.add(planned)
+            _write_last(write_report, batch.rows)
+            raise
         first.check(may_be_empty=quiet is not None)
         batch.add(first.conversions if quiet is None else ())
         write_report(batch.rows)
@@ -271,11 +280,28 @@ def run_batch(
             for row in batch.stop(converters):
                 if told is not None:
                     told(row, batch.progress)
-            try:
-                write_report(batch.rows)
-            except DatasetError as error:  # the outcomes are worth more than the report
-                warn(f"the report is not complete: {error}")
+            _write_last(write_report, batch.rows)
     return batch.rows
+
+
+def _write_last(
+    write_report: Callable[[list[ConversionRow]], None], rows: list[ConversionRow]
+) -> None:
+    try:
+        write_report(rows)
+    except DatasetError as error:  # the outcomes are worth more than the report
+        warn(f"the report is not complete: {error}")
+
+
+def stall_limits(stall: float | Literal["auto"] | None) -> tuple[float, float | None]:
+    """Return the seconds for a chunk and for a header; None for those of a catalogue.
+
+    Raise a DatasetError if the value is not a positive number, "auto" or None.
+    """
+    if isinstance(stall, str) and stall == "auto":
+        return STALL_SECONDS, None
+    limit = LONGEST_STALL if stall is None else min(check_seconds("stall", stall), LONGEST_STALL)
+    return limit, limit
 
 
 def _seconds(name: str, value: float | None) -> float | None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from dask_tiled.batch.one import ConversionRow, ConversionTask
 from dask_tiled.batch.planning import PlannedConversion, Source
-from dask_tiled.batch.running import STALL_SECONDS, BatchOptions, Told, run_batch
+from dask_tiled.batch.running import BatchOptions, Told, run_batch
 
 
 def verify_all(
@@ -23,7 +23,7 @@ def verify_all(
     jobs: int | None = None,
     part: tuple[int, int] | None = None,
     deadline: float | None = None,
-    stall: float | None = STALL_SECONDS,
+    stall: float | Literal["auto"] | None = "auto",
     report: str | os.PathLike[str] | None = None,
     opening: Mapping[str, Any] | None = None,
     told: Told | None = None,

@@ -276,10 +276,11 @@ def catalogue(
         options: dict[str, Any] = {"pattern": pattern, "recursive": recursive, "store": store}
         search = Discovery(paths, seconds=check_seconds("seconds", seconds), **options)
         rows = list[CatalogueRow]()
-        for found in search:
-            rows += _rows_of(found)
-            if progress is not None:
-                progress(found)
+        with closing(iter(search)) as datasets:
+            for found in datasets:
+                rows += _rows_of(found)
+                if progress is not None:
+                    progress(found)
         if thumbnails:
             rows = [*with_thumbnails(rows, store)]
     return Catalogue(rows, search.others, search.problems, search.read)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -79,9 +79,13 @@ class Discovery:
     recursive : bool
         Whether to search the folders in folders.
     seconds : float
-        CPU seconds for the headers of a file; by the clock, they may take ten times as long.
+        CPU seconds for the headers of a file.
+    stall : float, optional
+        Seconds by the clock for the headers of a file; by default ten times as many.
     store : HeaderStore, optional
         Headers of an earlier run; those of new and changed files are added.
+    longer : str
+        Option that an error by the clock proposes.
 
     Attributes
     ----------
@@ -100,6 +104,8 @@ class Discovery:
         pattern: str | Sequence[str] | None = None,
         recursive: bool = True,
         seconds: float = SECONDS,
+        stall: float | None = None,
+        longer: str = "larger seconds=",
         store: HeaderStore | None = None,
     ) -> None:
         given = [paths] if isinstance(paths, (str, os.PathLike)) else [*paths]
@@ -107,26 +113,28 @@ class Discovery:
         self.problems: dict[str, str] = {}
         report = self.problems.__setitem__
         self._walk = FolderWalk(given, pattern, recursive=recursive, report=report)
-        self._seconds, self._store = seconds, store
+        self._seconds, self._stall, self._longer, self._store = seconds, stall, longer, store
 
-    def __iter__(self) -> Iterator[FoundDataset]:
+    def __iter__(self) -> Generator[FoundDataset]:
         """Find the datasets, folder by folder in natural order."""
         self.others = self.read = 0
         self._claimed = set[str]()
         self.problems.clear()
         count = min(processors(), MOST_READERS)
         waiting = deque[_Pending]()
+        prepare = partial(prepared, pickled_formats())
         with (
-            HeaderReaders(self._seconds, partial(prepared, pickled_formats())) as readers,
             ThreadPoolExecutor(count) as threads,
+            HeaderReaders(self._seconds, prepare, self._stall, self._longer) as readers,
         ):
+            read = partial(_headers_of, readers)
             try:
                 for folder in self._walk:
                     known = self._store.known(folder) if self._store is not None else {}
                     pending = _Pending(folder, self._claimed, known)
                     waiting.append(pending)
                     for paths in pending.groups(count):
-                        pending.begin(threads, partial(_headers_of, readers), paths)
+                        pending.begin(threads, read, paths)
                         while sum(one.open for one in waiting) >= AHEAD * count:
                             waiting[0].wait()
                             yield from self._finished(waiting)
@@ -136,7 +144,7 @@ class Discovery:
                     waiting[0].wait()
                     yield from self._finished(waiting)
             finally:
-                threads.shutdown(cancel_futures=True)
+                threads.shutdown(wait=False, cancel_futures=True)
 
     def _finished(self, waiting: deque[_Pending]) -> Iterator[FoundDataset]:
         """Yield the datasets of the first folders, if all their headers are read."""

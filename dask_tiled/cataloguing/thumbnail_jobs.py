@@ -43,7 +43,7 @@ def with_thumbnails(
         return replace(row, thumbnail=png, problem=row.problem or problem)
 
     prepare = partial(_prepared, pickled_formats())
-    with HeaderReaders(SECONDS, prepare) as readers, ThreadPoolExecutor(count) as threads:
+    with ThreadPoolExecutor(count) as threads, HeaderReaders(SECONDS, prepare) as readers:
         try:
             for row in rows:
                 known = (
@@ -60,7 +60,7 @@ def with_thumbnails(
             while waiting:
                 yield finished()
         finally:
-            threads.shutdown(cancel_futures=True)
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _prepared(registered: bytes) -> None:

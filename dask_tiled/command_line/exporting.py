@@ -14,6 +14,7 @@ from dask_tiled.command_line.values import (
     PAIR,
     PART,
     PATH,
+    STALL,
 )
 
 # Options have the names of the parameters of to_zarr.
@@ -154,9 +155,9 @@ BATCH = (
     ),
     click.Option(
         ["--stall"],
-        type=DURATION,
-        default=3600.0,
-        show_default="1h",
+        type=STALL,
+        default="auto",
+        show_default="1h; 100s for headers",
         help="Time after which a file that does not advance has failed.",
     ),
     click.Option(["--update"], is_flag=True, help="Convert changed sources again."),

@@ -117,6 +117,11 @@ def read_duration(text: str) -> float:
     return 3600 * hours + 60 * minutes + seconds
 
 
+def read_stall(text: str) -> float | str:
+    """Parse a duration, or ``auto``."""
+    return text if text == "auto" else read_duration(text)
+
+
 def read_bytes(text: str) -> int:
     """Parse a number of bytes: ``100GiB``."""
     from dask.utils import parse_bytes
@@ -151,6 +156,7 @@ COMPRESSOR = Typed("codec", read_compressor, "auto, none, zstd:5, or a codec as 
 LEVELS = Typed("levels", read_levels, "auto or 3")
 BYTES = Typed("bytes", read_bytes, "100GiB")
 DURATION = Typed("duration", read_duration, "3h55m, 90s or 1.5h")
+STALL = Typed("duration", read_stall, "10m, 90s or auto")
 CLUSTER = Typed("kind:count", read_cluster, "slurm:8")
 PART = Typed("part", read_part, "3/16")
 PATH = click.Path(readable=False)

@@ -16,8 +16,10 @@ _setrlimit, _getrlimit = offered("resource", "setrlimit"), offered("resource", "
 _TIMERS = [offered("signal", name) for name in ("ITIMER_PROF", "ITIMER_REAL")]
 _SIGNALS = [offered("signal", name) for name in ("SIGPROF", "SIGALRM", "SIGCHLD")]
 _sigmask = offered("signal", "pthread_sigmask")
-EXCEEDED = {1} if _setitimer is None else {-number for number in _SIGNALS[:2]}
-"""Exit codes of processes that exceeded their deadline."""
+CPU_EXCEEDED, CLOCK_EXCEEDED = (
+    (None, 1) if _setitimer is None else [-number for number in _SIGNALS[:2]]
+)
+"""Exit codes of processes that exceeded their deadlines."""
 
 _end = 0.0
 

@@ -410,7 +410,9 @@ def test_names_that_leave_the_folder_fail():
         ({"suffix": ".npy", "chunks": 4}, "do not support chunks="),
         ({"jobs": 0}, "jobs must be"),
         ({"part": (3, 2)}, "part must be"),
-        ({"deadline": 0}, "deadline must be"),
+        ({"deadline": 0}, "deadline= must be a duration"),
+        ({"stall": 0}, "stall= must be a duration"),
+        ({"stall": "10m"}, "stall= must be a duration"),
         ({"report": "report.txt"}, "unknown suffix of a report"),
         ({"report": "nowhere/in.npy/report.csv"}, "cannot be written|not"),
         ({"follow": True}, "applies to one array"),
@@ -783,6 +785,9 @@ def test_exit_codes_of_the_command():
     assert "not complete: 48 of 56 frames" in command(*stopped).stdout
     command(*stopped, "--strict", code=3)
     assert "deadline" in command("in", "late/", "--deadline", "soon", code=2).stderr
+    assert "--stall must be a duration" in command("in", "late/", "--stall", "0", code=2).stderr
+    assert "'--stall'" in command("in", "late/", "--stall", "never", code=2).stderr
+    assert "out/: 2 done already\n" in command("in", "out/", "--stall", "9999h").stdout
     late = command("in", "late/", "--deadline", "0.000001s", code=75)
     assert late.stderr.endswith("2 of 2 are left. Run the same command to resume.\n")
 
@@ -939,6 +944,71 @@ def test_killed_batches_go_on(tmp_path, kind):
     assert {row.state for row in rows} == {"done", "done already"}
     assert all(row.verified for row in rows)
     assert not list(out.glob("*.part"))
+
+
+HANGING = """
+import signal, sys, time
+from pathlib import Path
+from dask_tiled.command_line.app import app
+from own_format import own_format
+
+def hang(path):
+    if path.endswith("z.mine"):
+        Path(path).with_name("hangs").touch()
+        time.sleep(1e6)
+
+if __name__ == "__main__":
+    # Shells make background processes, such as these tests, ignore SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with own_format(hang):
+        app()
+"""
+"""A program with a format, of which a header hangs."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("verb", "kind"), [("convert", "SIGTERM"), ("convert", "SIGINT"), ("catalogue", "SIGINT")]
+)
+def test_a_header_that_hangs_is_interrupted(tmp_path, verb, kind):
+    """The process does not wait for the limit of the header; the report has what was found."""
+    script, report = tmp_path / "program.py", tmp_path / "r.json"
+    script.write_text(HANGING)
+    for name in ("1/a.mine", "2/z.mine"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True)
+        (tmp_path / "in" / name).write_bytes(BYTES)
+    more = [f"{tmp_path}/out/", f"--report={report}", "--stall=1h"] if verb == "convert" else []
+    search = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    with subprocess.Popen(
+        [sys.executable, script, verb, tmp_path / "in", *more],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": search},
+    ) as batch:
+        wait_for((tmp_path / "in/2/hangs").exists, batch)
+        batch.send_signal(signal.Signals[kind])
+        _, stderr = batch.communicate(timeout=60)  # of the 100 s, or the hour, of the header
+    assert batch.returncode == {"SIGTERM": 143, "SIGINT": 130}[kind]
+    assert "interrupted" in stderr
+    if verb == "convert":
+        (row,) = json.loads(report.read_text())["conversions"]
+        assert (Path(row["target"]).name, row["state"]) == ("a.zarr", "not begun")
+
+
+@pytest.mark.slow
+def test_a_header_that_hangs_is_one_failure(tmp_path, monkeypatch):
+    """The limit and the option are named; the other files are converted."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(running, "LocalConverters", Here)
+    save("in/a.npy")
+    Path("in/z.mine").write_bytes(BYTES)
+    hang = partial(lambda sleep, path: path.endswith("z.mine") and sleep(1e6), time.sleep)
+    with own_format(hang):
+        done = command("in", "out/", "--stall=5s", code=4)
+    assert "out/: 1 done, 1 failed\n" in done.stdout
+    says = "exceeded: 5 s by the clock. If the file is only slow, pass a longer --stall\n"
+    assert says in done.stderr
 
 
 @pytest.mark.slow

@@ -174,7 +174,7 @@ def test_no_cell_is_a_formula(tmp_path, start):
 
 def test_seconds_are_checked(night):
     for seconds in (0, -1, "10"):
-        with pytest.raises(dask_tiled.DatasetError, match="seconds must be a duration"):
+        with pytest.raises(dask_tiled.DatasetError, match="seconds= must be a duration"):
             catalogued(night, seconds=seconds)
 
 

@@ -339,9 +339,9 @@ def test_one_run_uses_a_folder(scan, tmp_path):
     ("arguments", "match"),
     [
         ({"x": 5}, "nothing to compute; expected dask arrays; found int"),
-        ({"every": -1}, "every must be a duration"),
-        ({"every": float("nan")}, "every must be a duration"),
-        ({"every": "often"}, "every must be a duration"),
+        ({"every": -1}, "every= must be a duration"),
+        ({"every": float("nan")}, "every= must be a duration"),
+        ({"every": "often"}, "every= must be a duration"),
         ({"checkpoint": 7}, "invalid checkpoint; expected a folder; found 7"),
         ({"checkpoint": "s3://bucket/folder"}, "invalid checkpoint; expected a folder"),
         ({"checkpoint": "scan.npy"}, "scan.npy.*expected a folder; found a file"),
