@@ -1,10 +1,13 @@
 """Compute in child processes while, or after, their parent computes; run by test_forks.py.
 
-``python tests/forked_work.py FOLDER --count 200`` prints each case that fails or hangs.
+``python tests/forked_work.py FOLDER --count 200`` prints the cases, and fails if one does.
+Children that are not forked import everything anew, which takes most of the time.
 """
 
 import argparse
+import faulthandler
 import multiprocessing
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +23,7 @@ METHODS = [
     x for x in ("fork", "forkserver", "spawn") if x in multiprocessing.get_all_start_methods()
 ]
 SECONDS = 100
-"""Time for a child, which may have to compile."""
+"""Time for the children of a case, which may compile. A case of twice that ends the program."""
 
 
 class Work:
@@ -78,7 +81,7 @@ def work_until(stop, work, seed):
 
 
 def run_case(work, seed):
-    """Start two children with random work before and meanwhile; return what went wrong."""
+    """Start two children with random work before and meanwhile; return how, and what went wrong."""
     rng = np.random.default_rng(seed)
     method = rng.choice(METHODS)
     for k in range(rng.integers(3)):
@@ -109,23 +112,29 @@ def run_case(work, seed):
         codes.append("hangs" if child.exitcode is None else child.exitcode)
         child.kill()
         child.join()
-    return f"case {seed}, {method}, {len(threads)} threads: {codes}" if any(codes) else None
+    return f"{method}, {len(threads)} threads", codes if any(codes) else None
 
 
 def main():
-    """Run some cases."""
+    """Run some cases; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     work = Work(asked.folder)
-    for seed in range(asked.seed, asked.seed + asked.count):
-        problem = run_case(work, seed)
-        if problem:
-            print(problem, flush=True)  # noqa: T201 - a script
-    print(asked.count, "cases done")  # noqa: T201 - as above
+    failed = 0
+    for number, seed in enumerate(range(asked.seed, asked.seed + asked.count), 1):
+        begun = time.monotonic()
+        faulthandler.dump_traceback_later(2 * SECONDS, exit=True)
+        how, problem = run_case(work, seed)
+        faulthandler.cancel_dump_traceback_later()
+        failed += problem is not None
+        told = f"FAILED: {problem}" if problem else f"{time.monotonic() - begun:.1f} s"
+        print(f"{number}/{asked.count}: seed {seed}, {how}: {told}", flush=True)  # noqa: T201 - a script
+    print(f"{asked.count} cases done, {failed} failed")  # noqa: T201 - as above
+    return int(failed > 0)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
