@@ -13,7 +13,7 @@ from dask.base import get_annotations
 from dask_tiled.batch.children import ConverterPool
 from dask_tiled.batch.connections import SchedulerPlace
 from dask_tiled.batch.one import ConversionRow, ConversionTask
-from dask_tiled.blocks.workers import able_workers, answers
+from dask_tiled.blocks.workers import able_workers, answers, wait_for_worker
 from dask_tiled.converting.convert import ZARR
 from dask_tiled.files.file import File
 from dask_tiled.graphs.schedulers import cluster
@@ -104,18 +104,15 @@ def on_cluster(
     Raises
     ------
     DatasetError
-        No worker is able, or the cluster has another version of this package.
+        No worker is able or joins in time, or the cluster has another version of this package.
     """
     files = list[File]()
     for path in sources:
         with suppress(OSError, ValueError):  # a row tells
             files.append(File.at(path))
-    if end is not None:
-        try:
-            client.wait_for_workers(1, timeout=max(0.1, end - monotonic()))
-        except TimeoutError:
-            yield ClusterConverters(run, client, jobs, {})
-            return
+    if end is not None and not wait_for_worker(client, max(0.1, end - monotonic())):
+        yield ClusterConverters(run, client, jobs, {})
+        return
     with able_workers([], beside=files, folder=target):
         yield ClusterConverters(run, client, jobs, get_annotations().get("resources", {}))
 

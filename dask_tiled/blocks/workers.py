@@ -8,12 +8,14 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
+from dask import config
 from dask.base import annotate, get_annotations
+from dask.utils import parse_timedelta
 
 from dask_tiled.codecs.chunks import needs_imagecodecs
 from dask_tiled.errors import DatasetError, warn
@@ -29,6 +31,11 @@ HEAD_BYTES = 64
 """First bytes of a file that are compared."""
 MOST_NAMED = 5
 """Maximum number of workers that a message names."""
+WAIT_SECONDS = 3600.0
+"""Time for the first worker, if dask's configuration sets none: batch systems have queues."""
+PATIENT_SECONDS = 10.0
+"""Time before a warning that there is no worker."""
+WAIT_OPTION = "distributed.scheduler.no-workers-timeout"
 LOOK_SECONDS = 2.0
 """Seconds between looks for new workers."""
 PLENTY = 1e12
@@ -225,31 +232,66 @@ def _named(workers: Sequence[str]) -> str:
     return ", ".join([*workers[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
 
 
+def wait_for_worker(client: Any, seconds: float) -> bool:
+    """Return whether a worker is there, or joins in time; warn if that takes long.
+
+    Meanwhile a task waits, without which an adaptive cluster starts no worker.
+    """
+    if client.scheduler_info()["workers"]:
+        return True
+    waiting = client.submit(int, pure=False)
+    soon = min(seconds, PATIENT_SECONDS)
+    try:
+        if _has_joined(client, soon):
+            return True
+        address = client.scheduler.address
+        warn(f"{address} has no worker; waiting for one, for {seconds:g} s in all")
+        return seconds > soon and _has_joined(client, seconds - soon)
+    finally:
+        waiting.release()
+
+
+def _has_joined(client: Any, seconds: float) -> bool:
+    with suppress(TimeoutError):
+        client.wait_for_workers(1, timeout=seconds)
+        return True
+    return False
+
+
 @contextmanager
 def able_workers(descriptions: Iterable[Description], **more: Any) -> Iterator[None]:
     """Restrict the tasks of a block to workers that see the files and the folder.
 
-    All workers are asked at once, before any task runs. If there are none, wait for the first, as
-    tasks would. If some workers are unable, they get no tasks, and new workers are asked as they
-    join; otherwise nothing is restricted. On threads and processes of this machine, nothing
-    happens. Parameters are those of :func:`question_of`.
+    All workers are asked at once, before any task runs. If there are none, wait for the first. If
+    some workers are unable, they get no tasks, and new workers are asked as they join; otherwise
+    nothing is restricted. On threads and processes of this machine, nothing happens. Parameters are
+    those of :func:`question_of`.
 
     Raises
     ------
     DatasetError
-        No worker is able, or the cluster has another version of this package.
+        No worker is able or joins in time, or the cluster has another version of this package.
 
     Warns
     -----
     UserWarning
-        Some workers are unable.
+        Some workers are unable, or there is none yet.
     """
     client = cluster()
     if client is None:
         yield
         return
     question = question_of(descriptions, **more)
-    client.wait_for_workers(1)
+    seconds = parse_timedelta(config.get(WAIT_OPTION, None) or WAIT_SECONDS)
+    if not wait_for_worker(client, seconds):
+        address = client.scheduler.address
+        raise DatasetError(
+            "no worker has joined the cluster",
+            path=address,
+            expected=f"a worker within {seconds:g} s",
+            hint=f"Start workers, such as `dask worker {address}`. To wait longer, set "
+            f"{WAIT_OPTION} of dask's configuration.",
+        )
     found = ask(client, question)
     check_versions(found)
     workers = found.workers

@@ -222,7 +222,34 @@ def test_files_that_the_client_lacks(tmp_path):
         to_zarr(arr, tmp_path / "scan.zarr")
 
 
+def test_no_worker_joins(tmp_path, monkeypatch):
+    """An export ends with an error, in the time that dask's configuration sets."""
+    monkeypatch.setattr(workers, "PATIENT_SECONDS", 0.1)
+    arr = open_dataset(write_npy(tmp_path / "scan.npy", FRAMES))
+    options = {"processes": False, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with LocalCluster(n_workers=0, **options) as local, Client(local) as client:
+        says = r"no worker has joined the cluster; expected a worker within 0\.3 s.* `dask worker "
+        with (
+            dask.config.set({workers.WAIT_OPTION: "300ms"}),
+            pytest.warns(UserWarning, match="has no worker; waiting for one, for 0.3 s in all"),
+            pytest.raises(DatasetError, match=f"(?s)inproc.*{says}inproc"),
+        ):
+            to_zarr(arr, tmp_path / "scan.zarr")
+        wait_for(lambda: not client.futures)
+    assert not (tmp_path / "scan.zarr").exists()
+
+
+def test_adaptive_clusters_start_a_worker(tmp_path):
+    """They have none before there is a task."""
+    arr = open_dataset(write_npy(tmp_path / "scan.npy", FRAMES))
+    options = {"processes": False, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with LocalCluster(n_workers=0, **options) as local, Client(local):
+        local.adapt(minimum=0, maximum=1, interval="100ms")
+        with dask.config.set({workers.WAIT_OPTION: "60s"}):
+            np.testing.assert_array_equal(to_zarr(arr, tmp_path / "scan.zarr")[:], FRAMES)
+
+
 def test_workers_in_this_process():
     options = {"processes": False, "threads_per_worker": 1, "dashboard_address": ":0"}
-    with LocalCluster(1, **options) as local, Client(local) as client, able_workers([]):
+    with LocalCluster(n_workers=1, **options) as local, Client(local) as client, able_workers([]):
         assert len(ask(client, question_of([])).workers) == 1

@@ -136,6 +136,7 @@ OF_DASK = {
     "dask.system.CPU_COUNT",
     "dask.threaded",
     "dask.utils.parse_bytes",
+    "dask.utils.parse_timedelta",
 }
 # The package that may use private names of dask, and these names.
 SEAM = "dask_tiled.graphs"
