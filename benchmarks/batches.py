@@ -7,8 +7,8 @@ samples. ``preadv`` reads the same frames into one buffer, without a change of b
 loaders take turns. Times are those of an epoch after its first batch: wall time and, as other
 programs may run, processor time of all processes, with the start of workers.
 
-``--cold`` drops the files from the page cache before each epoch. ``--sparse GB`` compares a Merlin
-file of that size, of which only headers are on disk, with ``preadv`` alone.
+``--cold`` drops the files from the page cache before each epoch. ``--sparse GB`` adds files of that
+size, of which only headers are on disk; ``--frames 0`` leaves out the others.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from importlib.util import find_spec
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import h5py
@@ -82,8 +83,9 @@ def write(folder: Path, count: int) -> None:
     os.sync()
 
 
-def write_sparse(path: Path, gigabytes: float) -> int:
-    """Write a Merlin file of zeros without storing them; return the number of frames."""
+def write_sparse(folder: Path, gigabytes: float) -> int:
+    """Write zeros in every layout without storing them; return the number of frames."""
+    path = folder / "scan.mib"
     small = write_mib(path, np.zeros((1, *SIG), "u2")).read_bytes()
     count = int(gigabytes * 1e9) // len(small)
     with path.open("wb") as file:
@@ -91,6 +93,29 @@ def write_sparse(path: Path, gigabytes: float) -> int:
             file.seek(number * len(small))
             file.write(small[:HEADER_BYTES].replace(b"MQ1,000001", b"MQ1,%06d" % (number + 1)))
         file.truncate(count * len(small))
+    with h5py.File(folder / "scan.h5", "w") as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk((1, *SIG))
+        properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        space = h5py.h5s.create_simple((count, *SIG))
+        h5py.h5d.create(file.id, b"frames", h5py.h5t.STD_U16LE, space, properties)
+    options: Any = {"chunks": (1, *SIG), "compressors": None, "overwrite": True}
+    zarr.create_array(folder / "scan.zarr", shape=(count, *SIG), dtype="u2", **options)
+    for number in range(count):
+        chunk = folder / "scan.zarr" / "c" / str(number) / "0" / "0"
+        chunk.parent.mkdir(parents=True)
+        with chunk.open("wb") as file:
+            file.truncate(FRAME_BYTES)
+    head = BytesIO()
+    np.save(head, np.zeros(SIG, "u2"))
+    with (folder / "scan.tar").open("wb") as file:
+        for number in range(count):
+            member = tarfile.TarInfo(f"{number:06}.npy")
+            member.size = head.tell()
+            file.write(member.tobuf() + head.getvalue()[:-FRAME_BYTES])
+            file.seek(-(-(file.tell() + FRAME_BYTES) // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE)
+        file.truncate(file.tell() + 2 * tarfile.BLOCKSIZE)
     return count
 
 
@@ -232,6 +257,18 @@ def check(loaders: dict[str, Loader], count: int) -> None:
             raise SystemExit(f"{name}: other frames than were written")
 
 
+def run(folder: Path, count: int, epoch: int, args: argparse.Namespace) -> None:
+    """Compare the loaders of the files in a folder; an epoch has some of ``count`` frames."""
+    own = ours(folder / "scan.mib", count)
+    loaders = {"preadv": bare(folder / "scan.mib", count), **own, **others(folder, count)}
+    if epoch == count:
+        check({name: loader for name, loader in loaders.items() if name != "preadv"}, count)
+    before = (lambda: drop(folder)) if args.cold else (lambda: None)
+    print("from the disk" if args.cold else "from the page cache", f"load {os.getloadavg()[0]:.1f}")
+    for workers in WORKERS:
+        compare(loaders, workers, args.repeats, -(-epoch // BATCH), before)
+
+
 def main() -> None:
     """Run the benchmark, and print a line for each loader."""
     parser = argparse.ArgumentParser(
@@ -247,24 +284,15 @@ def main() -> None:
     folder: Path = args.folder
     folder.mkdir(parents=True, exist_ok=True)
     count = args.frames
-    if not (folder / "scan.tar").exists():
-        write(folder, count)
-    own = ours(folder / "scan.mib", count)
-    loaders = {"preadv": bare(folder / "scan.mib", count), **own, **others(folder, count)}
-    check({name: loader for name, loader in loaders.items() if name != "preadv"}, count)
-    before = (lambda: drop(folder)) if args.cold else (lambda: None)
-    most = -(-count // BATCH)
-    print("from the disk" if args.cold else "from the page cache", f"load {os.getloadavg()[0]:.1f}")
-    for workers in WORKERS:
-        compare(loaders, workers, args.repeats, most, before)
+    if count:
+        if not (folder / "scan.tar").exists():
+            write(folder, count)
+        run(folder, count, count, args)
     if args.sparse:
-        path = folder / "sparse.mib"
-        total = write_sparse(path, args.sparse)
-        loaders = {"preadv": bare(path, total), **ours(path, total)}
-        print(f"{total} frames of {args.sparse:g} GB, sparse")
-        for workers in WORKERS:
-            compare(loaders, workers, args.repeats, most, before)
-        path.unlink()
+        with TemporaryDirectory(dir=folder) as name:
+            total = write_sparse(Path(name), args.sparse)
+            print(f"{total} frames of {args.sparse:g} GB, sparse")
+            run(Path(name), total, count or 8192, args)
 
 
 if __name__ == "__main__":
