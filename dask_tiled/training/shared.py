@@ -35,6 +35,8 @@ HEADER_BYTES = mmap.PAGESIZE
 """Bytes before the first slot."""
 HERE, THERE = 0, 1
 """Rows of the bytes that tell whether the worker, and the receiver, use each slot."""
+USED, LOST = 1, 2
+"""Values of these bytes: a fork of the receiver may use a lost slot, as long as it runs."""
 ALIGNMENT = 64
 _create: Callable[[str], int] | None = offered("os", "memfd_create")  # Linux
 
@@ -117,11 +119,26 @@ class BatchMemory:
             number = int(np.argmin(self._in_use.any(axis=0)))
             if self._in_use[:, number].any():
                 return None
-            self._in_use[HERE, number] = 1
+            self._in_use[HERE, number] = USED
             held = self.name.slot(self._memory, number)
             slot = self._open[number] = BatchSlot(number, held, self._in_use)
         _call_after(held, self._drop, number)
         return slot
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether half of the slots are lost."""
+        return 2 * int(np.count_nonzero(self._in_use[THERE] == LOST)) >= SLOTS
+
+    def close(self) -> bool:
+        """Close the file unless a batch is being sent or in use; return whether it is closed.
+
+        Processes that have mapped it keep the memory.
+        """
+        is_idle = not self._in_use[HERE].any() and not (self._in_use[THERE] == USED).any()
+        if is_idle:
+            os.close(self.name.fd)
+        return is_idle
 
     def _drop(self, number: int) -> None:
         """Take note that no array of the worker uses a slot any more."""
@@ -144,6 +161,8 @@ class SentBatches:
 
     def __init__(self) -> None:
         self._memory: BatchMemory | None = None
+        self._worn = list[BatchMemory]()
+        """Earlier memory, of which batches are still in use."""
         self._pid = 0
         """The worker whose memory it is, or that has none."""
 
@@ -164,9 +183,14 @@ class SentBatches:
         if type(batch) is not dict or torch.utils.data.get_worker_info() is None:
             return batch
         if self._pid != os.getpid():
-            self._pid, self._memory = os.getpid(), None
+            self._pid, self._memory, self._worn = os.getpid(), None, []
             with suppress(OSError):
                 self._memory = BatchMemory(ceil(bytes_of(batch) * ratio) + mmap.PAGESIZE)
+        elif self._memory is not None and self._memory.is_worn:
+            with suppress(OSError):
+                another = BatchMemory(self._memory.name.slot_bytes)
+                worn = [*self._worn, self._memory]
+                self._memory, self._worn = another, [one for one in worn if not one.close()]
         return batch if self._memory is None else shared(batch, self._memory)
 
 
@@ -215,7 +239,7 @@ class BatchSlot:
 
     def send(self) -> None:
         """Take note that the receiver will use the slot."""
-        self.is_sent, self._in_use[THERE, self.number] = True, 1
+        self.is_sent, self._in_use[THERE, self.number] = True, USED
 
 
 class SharedBatch(dict[str, Any]):
@@ -323,8 +347,7 @@ def _call_after(arr: Array, function: Callable[..., None], *args: Any) -> None:
 
 
 def _free(memory: Array, number: int, forks: int) -> None:
-    if forks == _forks:  # otherwise a child may still read the slot
-        in_use_of(memory)[THERE, number] = 0
+    in_use_of(memory)[THERE, number] = 0 if forks == _forks else LOST
     _forget_ended()
 
 

@@ -9,6 +9,7 @@ import sys
 from collections import defaultdict
 from io import BytesIO
 from itertools import chain, pairwise, product
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -278,6 +279,25 @@ def test_forked_processes_keep_their_batches(source):
     os.write(read, b".")
     assert os.read(is_over, 1) == b"1"
     os.waitpid(child, 0)
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="the system has no files in memory")
+def test_forks_do_not_use_up_the_memory(source, monkeypatch):
+    """All batches come in memory of their worker, though forks keep those before them."""
+    monkeypatch.setattr(shared, "SLOTS", 8)
+    for batch in loaded(batches_of(source, 3, dtype=None), 1):
+        if not (child := os.fork()):
+            os._exit(0)
+        os.waitpid(child, 0)
+        at = batch["frame"].data_ptr()
+        lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+        (name,) = (
+            words[5]
+            for words in lines
+            if int(words[0].split("-")[0], 16) <= at < int(words[0].split("-")[1], 16)
+        )
+        assert name == "/memfd:dask-tiled"
 
 
 @pytest.mark.thorough
