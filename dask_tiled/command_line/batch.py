@@ -113,12 +113,13 @@ def _expanded(sources: Sequence[str]) -> list[str]:
 
 def _line(row: ConversionRow) -> str:
     """Return an outcome as one line."""
-    from dask_tiled.errors import format_bytes
+    from dask_tiled.errors import format_bytes, printable
 
-    name = row.target or row.source
+    name = printable(row.target or row.source)
     if row.problem:
-        source = "" if row.source in row.problem else f"{row.source}: "
-        return as_typed(f"{name}: {row.state}: {source}{row.problem}")
+        source = printable(row.source)
+        told = "" if source in row.problem else f"{source}: "
+        return as_typed(f"{name}: {row.state}: {told}{row.problem}")
     text = f"{name}: {row.state}"
     if row.stored:
         text += f", {format_bytes(row.nbytes)} of pixels as {format_bytes(row.stored)}"

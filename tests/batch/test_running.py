@@ -792,6 +792,20 @@ def test_exit_codes_of_the_command():
     assert late.stderr.endswith("2 of 2 are left. Run the same command to resume.\n")
 
 
+@pytest.mark.usefixtures("here")
+@pytest.mark.skipif(os.name == "nt", reason="the system has no such names")
+def test_a_line_for_each_name():
+    """Names cannot end a line, or control a terminal."""
+    save("in/a\n[9] b.npy")
+    Path("in/b\x1b[31m.npy").write_bytes(b"\x93NUMPY")
+    done = command("in", "out/", code=4)
+    lines = (line for line in done.stdout.splitlines() if line.startswith("["))
+    first, second = sorted(lines, key=lambda line: line.partition("out/")[2])
+    assert "a\\n[9] b.zarr: done" in first
+    assert "b\\x1b[31m.zarr: failed: " in second
+    assert second.count("b\\x1b[31m.npy") == 1
+
+
 @pytest.mark.thorough
 @pytest.mark.usefixtures("here")
 def test_a_line_a_minute_in_a_log(monkeypatch):
