@@ -141,6 +141,7 @@ def pump(
             return STOPPED
         if time.monotonic() > flushed + FLUSH_SECONDS:
             receiver.flush()
+            parent.report(receiver.progress)  # before this process may be killed
             flushed = time.monotonic()
         select([connection], [], [], POLL_SECONDS)
         try:

@@ -32,6 +32,7 @@ from dask_tiled.live.byte_sockets import connect, pump
 from dask_tiled.live.merlin import MerlinReceiver
 from dask_tiled.live.outputs import Bound
 from dask_tiled.live.parent import Parent, RecordingRequest
+from dask_tiled.live.progress import StreamProgress
 from dask_tiled.live.zmtp import MOST_MESSAGE
 from dask_tiled.testing import counting_frames, play, write_mib, write_tpx3
 from dask_tiled.testing.playing import dectris_messages, merlin_messages, mpx, pushing, sending
@@ -690,6 +691,36 @@ def test_clocks_that_jump(played, tmp_path, monkeypatch):
             assert recording.wait(SECONDS)
     np.testing.assert_array_equal(last.values, FRAMES.sum((2, 3)))
     assert (tmp_path / "a.mib").read_bytes() == (tmp_path / "b.mib").read_bytes()
+
+
+class Flushing:
+    """A receiver that notes when it is flushed, and is complete then."""
+
+    is_complete, longest, progress = False, 1, StreamProgress()
+
+    def __init__(self, events):
+        self.events = events
+
+    def take(self, data):
+        return len(data)
+
+    def flush(self):
+        self.progress = StreamProgress(frames=len(self.events) + 1)
+        self.is_complete = True
+        self.events.append(self.progress)
+
+
+def test_what_is_flushed_is_reported_at_once(monkeypatch):
+    """Of a process that is killed later, the progress is what is in the file."""
+    events = []
+    monkeypatch.setattr(Parent, "asks_to_stop", lambda *_: False)
+    monkeypatch.setattr(Parent, "send", lambda _, *message: events.append(message))
+    request = RecordingRequest("merlin://a", "a.mib", Bound(), 0, 60.0, "", 1 << 30)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.send(b"a")
+        assert pump(ours, Flushing(events), Parent(None), request) == "complete"
+    assert events == [StreamProgress(frames=1), ("progress", StreamProgress(frames=1))]
 
 
 class Nobody:
