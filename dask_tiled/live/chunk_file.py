@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.errors import StreamError, format_bytes, printable
-from dask_tiled.files.file import File
 from dask_tiled.files.paths import open_file
 from dask_tiled.formats.hdf5.chunk_index import LAYOUT, header_messages
 from dask_tiled.formats.hdf5.pieces import LOST_CHUNKS
@@ -49,7 +48,7 @@ UNITS = {
     "detector_serial_number": ("detector_number", ""),
 }  # fmt: skip
 """Names and units of NeXus for the facts of a series."""
-TO_UPDATE = os.O_RDWR | (offered("os", "O_BINARY") or 0)
+TO_CREATE = os.O_RDWR | os.O_CREAT | os.O_TRUNC | (offered("os", "O_BINARY") or 0)
 _flock, _SHARED = offered("fcntl", "flock"), offered("fcntl", "LOCK_SH")
 OF_BEAM = {"incident_energy": "eV", "incident_wavelength": "angstrom"}
 
@@ -99,7 +98,7 @@ class ChunkFile:
             "": {},
         }
         # The oldest layout has no checksums, and a kind of index that grows along any axis.
-        with h5py.File(path, "w", libver="earliest", locking=False) as file:
+        with h5py.File(path, "w", driver="core", backing_store=False, libver="earliest") as file:
             detector = file.create_group("entry/instrument/detector")
             self._write_facts(file, start)
             self._write_masks(detector, start.masks)
@@ -113,17 +112,22 @@ class ChunkFile:
             )
             dataset.attrs[LOST_CHUNKS] = True
             file.flush()
-            at = {kind: at for kind, at, _ in header_messages(dataset, File.at(path))}
-        self._frames_at = at[DATASPACE] + SIZES_AT
-        self._end = os.path.getsize(path)
-        self._fd, self._lock = os.open(path, TO_UPDATE), shared_lock(path)
+            image: bytes = file.id.get_file_image()
+            messages = header_messages(dataset, lambda nbytes, at: image[at : at + nbytes])
+            at = {kind: at for kind, at, _ in messages}
+        self._frames_at, self._end = at[DATASPACE] + SIZES_AT, len(image)
+        self._fd, self._lock = os.open(path, TO_CREATE, 0o666), shared_lock(path)
         grid = *lead, 1, 1
         self._tree = ChunkTree(self._fd, at[LAYOUT] + ROOT_AT, grid, self._allocate)
         try:
             self._reserve(0)
         except BaseException:
+            self._end = 0
             self.close()
             raise
+        # The signature comes last: readers cannot open the file before it is complete.
+        pwrite(self._fd, image[END_AT + 8 :], END_AT + 8)
+        pwrite(self._fd, image[:END_AT], 0)
 
     def append(self, first: int, images: Sequence[Sequence[bytes | memoryview]]) -> None:
         """Write the compressed frames of all channels at some positions that follow one another.
@@ -252,9 +256,9 @@ class ChunkFile:
 
 
 def reserve(path: str, nbytes: int, *, in_memory: bool, used: int = 0, hint: str = KEPT) -> None:
-    """Let a file become as long as given: allocate its blocks on a disk.
+    """Let a file become as long as given: allocate the blocks behind those used, on a disk.
 
-    In memory that takes as long as to write it, and the free room is looked at.
+    In memory, allocating takes as long as writing: check the free room instead.
 
     Raises
     ------
@@ -264,7 +268,7 @@ def reserve(path: str, nbytes: int, *, in_memory: bool, used: int = 0, hint: str
     try:
         if not in_memory:
             with open_file(path, "r+b") as file:
-                allocate(file.fileno(), nbytes)
+                allocate(file.fileno(), nbytes - used, used)
         elif shutil.disk_usage(os.path.dirname(path)).free < nbytes - used:
             raise disk_error(OSError(errno.ENOSPC, ""), path, hint)
         if os.path.getsize(path) < nbytes:

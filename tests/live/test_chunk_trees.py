@@ -216,3 +216,47 @@ def test_frames_far_apart(tmp_path, monkeypatch):
     check(path, numbers)
     file.close()
     check(path, numbers)
+
+
+def test_readers_open_the_whole_file_or_none(tmp_path, monkeypatch):
+    """A reader that opens the file at once finds the frames later: it knows a distant end."""
+    path, opened = tmp_path / "a.h5", []
+
+    def noted(write):
+        def call(fd, *given):
+            count = write(fd, *given)
+            try:
+                opened.append(h5py.File(path))
+            except OSError:
+                assert not opened
+            return count
+
+        return call
+
+    for name in ("pwrite", "allocate"):
+        monkeypatch.setattr(chunk_file, name, noted(getattr(chunk_file, name)))
+    file = new_file(path)
+    file.append(0, [image(0)])
+    file.flush()
+    assert opened
+    with opened[0] as early:
+        assert early[DATA][0].tobytes() == image(0)[0]
+    for reader in opened:
+        reader.close()
+    file.close()
+    check(path, [0])
+
+
+def test_blocks_are_allocated_once(tmp_path, monkeypatch):
+    """File systems without allocation read and write a byte of each block for it."""
+    for name in ("AHEAD", "SLACK"):
+        monkeypatch.setattr(chunk_file, name, 1 << 12)
+    allocated = []
+
+    monkeypatch.setattr(chunk_file, "allocate", lambda *span: allocated.append(span[1]))
+    file = new_file(tmp_path / "a.h5")
+    for first in range(0, 4000, 40):
+        file.append(first, [image(k) for k in range(first, first + 40)])
+    file.close()
+    assert len(allocated) > 10
+    assert sum(allocated) < 4 * os.path.getsize(tmp_path / "a.h5")

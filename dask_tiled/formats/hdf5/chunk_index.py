@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,7 +112,8 @@ def _layout(dataset: Any, file: File, *, filtered: bool) -> tuple[int, bool]:
     edges = filtered and any(n % c for n, c in zip(dataset.shape, dataset.chunks, strict=True))
     if not edges and _unlimited_axis(dataset) < 1:
         return 0, False
-    data = next((data for kind, _, data in header_messages(dataset, file) if kind == LAYOUT), b"")
+    messages = header_messages(dataset, file.read)
+    data = next((data for kind, _, data in messages if kind == LAYOUT), b"")
     if data[:1] in {b"\x01", b"\x02", b"\x03"}:  # B-tree
         return 0, False
     if data[:1] in {b"\x04", b"\x05"} and len(data) > 4:
@@ -129,15 +130,20 @@ def _layout(dataset: Any, file: File, *, filtered: bool) -> tuple[int, bool]:
     )
 
 
-def header_messages(dataset: Any, file: File) -> Iterator[tuple[int, int, bytes]]:
-    """Yield type, address and bytes of the messages in an object header."""
+def header_messages(
+    dataset: Any, read: Callable[[int, int], bytes]
+) -> Iterator[tuple[int, int, bytes]]:
+    """Yield type, address and bytes of the messages in an object header.
+
+    ``read`` returns a number of bytes of the file at an address.
+    """
     from h5py import h5o
 
     properties, info = dataset.file.id.get_create_plist(), h5o.get_info(dataset.id)
     base, (width, length) = properties.get_userblock(), properties.get_sizes()
     token = info.addr.to_bytes(8, "little") if hasattr(info, "addr") else bytes(info.token)
     at = base + _int(token[:width])
-    head = file.read(64, at)
+    head = read(64, at)
     if head[:5] == b"OHDR\x02":
         flags = head[5]
         start = 6 + 16 * (flags >> 5 & 1) + 4 * (flags >> 4 & 1)
@@ -150,7 +156,7 @@ def header_messages(dataset: Any, file: File) -> Iterator[tuple[int, int, bytes]
     else:
         return
     for start, size in blocks:  # the list grows during iteration
-        data, here = file.read(min(size, MOST_BYTES), start), 0
+        data, here = read(min(size, MOST_BYTES), start), 0
         while here + prefix <= len(data):
             kind = _int(data[here : here + type_size])
             stop = here + prefix + _int(data[here + type_size : here + type_size + 2])
