@@ -24,11 +24,12 @@ CHIPS = 4
 HIT, TIMELESS, EDGE = 0xB, 0xA, 0x6
 LOW_HALF, HIGH_HALF = 0x44, 0x45
 HIT_BITS, EDGE_BITS = 34, 36
-LEFT, CHIP, TIME, SURE, ROW, SEEN, WITHOUT_TIME, EDGES, SHIFT, HALVES = range(10)
+LEFT, CHIP, TIME, SURE, ROW, SEEN, WITHOUT_TIME, EDGES, SHIFT, DONE, ENDED, HALVES = range(12)
 """Numbers kept between calls: words left of the chunk, its chip, the last time, whether it is
 unknown, known up to a multiple of its range, or known; the number of the block, bits of the chips
 that were seen, words of hits without times, edges found, by how much earlier times were shifted,
-and from ``HALVES`` on the lower half of each chip's heartbeat, -1 if there is none."""
+bytes indexed by the last call, whether the next chunk begins a block, and from ``HALVES`` on the
+lower half of each chip's heartbeat, -1 if there is none."""
 STATE = HALVES + CHIPS
 FARTHEST = np.int64(1 << 62)
 LATEST = np.int64(np.iinfo(np.int64).max)
@@ -134,7 +135,7 @@ def _index_chunk(src, k, stop, rows, times, kinds, state):
     state[EDGES], state[TIME], state[SURE] = edges, time, sure
 
 
-def index_words(src, at, rows, times, kinds, state):
+def index_words(src, at, whole, rows, times, kinds, state):
     """Index words of a file; return the offset of a wrong header, -1 if there is none.
 
     Parameters
@@ -143,33 +144,39 @@ def index_words(src, at, rows, times, kinds, state):
         Whole words.
     at : int
         Offset of `src` in the file.
+    whole : int
+        1 to end before a chunk that `src` does not hold completely, 0 to index its words.
     rows : int64 array of shape (blocks, 5)
-        The index, with room for the whole file.
+        The index, with room for blocks that begin in `src`.
     times, kinds : int64 and uint8 arrays
         Output: time and kind of each edge, with room for one in each word.
     state : int64 array of ``STATE`` numbers
     """
     count, k = src.size // 8, np.int64(0)
-    state[EDGES] = state[SHIFT] = 0
+    state[EDGES] = state[SHIFT] = state[DONE] = 0
     while k < count:
         if state[LEFT] == 0:
             word, row = little64(src, 8 * k), state[ROW]
             size, chip = _bits(word, 48, 16), _bits(word, 32, 8)
+            state[DONE] = 8 * k
             if (word & np.uint64(0xFFFFFFFF)) != MAGIC or size % 8 or chip >= CHIPS:
                 return 8 * k
+            if whole and k + 1 + (size >> 3) > count:
+                return np.int64(-1)
             state[SEEN] |= 1 << chip
             state[CHIP], state[LEFT] = chip, size >> 3
-            if row < 0 or at + 8 * k - rows[row, OFFSET] >= INDEXED_BYTES:
+            if row < 0 or state[ENDED] or at + 8 * k - rows[row, OFFSET] >= INDEXED_BYTES:
                 row += 1
                 rows[row, OFFSET], rows[row, START] = at + 8 * k, state[TIME]
                 rows[row, FIRST], rows[row, LAST], rows[row, HITS] = FARTHEST, -FARTHEST, 0
-                state[ROW], state[HALVES:] = row, -1
+                state[ROW], state[ENDED], state[HALVES:] = row, 0, -1
             k += 1
         else:
             stop = min(count, k + state[LEFT])
             _index_chunk(src, k, stop, rows, times, kinds, state)
             state[LEFT] -= stop - k
             k = stop
+    state[DONE] = 8 * count
     return np.int64(-1)
 
 
@@ -286,35 +293,53 @@ def add_hits(hits, marks, per_mark, step, width, with_tot, numbers, places, colu
 
 
 class HitIndexer:
-    """Indexes a file of ``size`` bytes, part by part.
+    """Indexes a file part by part.
 
     Attributes
     ----------
-    edges : list of pairs of int64 arrays
-        Times and kinds of edges in each part.
+    at : int
+        Bytes indexed so far.
     """
 
-    def __init__(self, size: int) -> None:
-        self._rows = np.zeros((size // INDEXED_BYTES + 2, 5), np.int64)
+    def __init__(self) -> None:
+        self._rows = np.zeros((2, 5), np.int64)
         self._state = np.zeros(STATE, np.int64)
         self._state[ROW] = -1
-        self._at = 0
-        self.edges: list[tuple[Index, Index]] = []
+        self._edges: list[tuple[Index, Index]] = []
+        self.at = 0
 
-    def add(self, part: Bytes) -> int:
-        """Index the next whole words; return the offset in them of a wrong header, else -1."""
+    def add(self, part: Bytes, *, whole: bool = False) -> int:
+        """Index the next words; return the offset in them of a wrong header, else -1.
+
+        Words from there on are left, and with ``whole`` those of a chunk that goes on behind them.
+        """
+        needed = self._state[ROW] + 3 + len(part) // INDEXED_BYTES
+        if needed > len(self._rows):
+            more = np.zeros((max(needed, len(self._rows)), 5), np.int64)
+            self._rows = np.concatenate([self._rows, more])
         times, kinds = np.empty(len(part) // 8, np.int64), np.empty(len(part) // 8, np.uint8)
-        wrong = index_kernel()(part, self._at, self._rows, times, kinds, self._state)
+        wrong = index_kernel()(part, self.at, int(whole), self._rows, times, kinds, self._state)
         shift, found = self._state[SHIFT], slice(0, self._state[EDGES])
         if shift:
-            self.edges = [(before + shift, kind) for before, kind in self.edges]
-        self.edges.append((times[found].copy(), kinds[found].astype(np.int64)))
-        self._at += len(part)
+            self._edges = [(before + shift, kind) for before, kind in self._edges]
+        self._edges.append((times[found].copy(), kinds[found].astype(np.int64)))
+        self.at += int(self._state[DONE])
         return int(wrong)
+
+    def end_block(self) -> None:
+        """End the block: those of the index so far will not change, but for shifted times."""
+        self._state[ENDED] = 1
 
     def rows(self) -> Index:
         """Return the index of all parts."""
         return self._rows[: self._state[ROW] + 1]
+
+    def edges(self) -> tuple[Index, Index]:
+        """Return times and kinds of the edges of all parts."""
+        some = self._edges or [(np.empty(0, np.int64), np.empty(0, np.int64))]
+        times, kinds = (np.concatenate(column) for column in zip(*some, strict=True))
+        self._edges = [(times, kinds)]
+        return times, kinds
 
     def told(self) -> tuple[int, int, int]:
         """Return bits of the chips, hits without times, and words that the last chunk lacks."""
@@ -326,7 +351,7 @@ class HitIndexer:
 def index_kernel() -> Any:
     """Compile :func:`index_words`, once per process."""
     rows, kinds = types.int64[:, ::1], types.uint8[::1]
-    signature = types.int64(BYTES, NUMBER, rows, NUMBERS, kinds, NUMBERS)
+    signature = types.int64(BYTES, NUMBER, NUMBER, rows, NUMBERS, kinds, NUMBERS)
     return compiled(f"{__name__}:index_words", signature)
 
 

@@ -7,7 +7,7 @@ describing files and building graphs never load numba.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -124,11 +124,24 @@ class EventDecoder(BlockDecoder):
         none.
     record : numpy.dtype
         Structured dtype of a listed event.
+    marks : bytes
+        Numbers of 8 bytes, each of which begins some frames; events of these frames do not depend
+        on later marks. Empty if there are none.
+    per_mark : int
+        Number of frames that follow a mark.
     """
 
     index: str = ""
     records: str = ""
     record: np.dtype | None = None
+    marks: bytes = b""
+    per_mark: int = 0
+
+    def until(self, stop: int) -> EventDecoder:
+        """Return the decoder of the frames before one, with the marks that these need."""
+        if not self.marks:
+            return self
+        return replace(self, marks=self.marks[: 8 * -(-stop // self.per_mark)])
 
 
 def plain(dtype: np.dtype) -> Decoder:

@@ -322,11 +322,15 @@ class Layout:
         found = [self.files[k] for k in touched]
         files = [(file.path, file.inode, file.mtime_ns, file.ctime_ns) for file in found]
         kinds = self.sig_shape, self.repeats, self.overlapping, self.partial
-        text = repr((files, self.decoders, *kinds))
+        text = repr((files, self.decoders_until(stop), *kinds))
         digest = hashlib.blake2b(text.encode(), digest_size=16)
         for column in held._replace(file=file):
             digest.update(column.tobytes())
         return digest.hexdigest()
+
+    def decoders_until(self, stop: int) -> tuple[Decoder | BlockDecoder, ...]:
+        """Return the decoders of the frames before one."""
+        return tuple(d.until(stop) if isinstance(d, EventDecoder) else d for d in self.decoders)
 
     def held(self, first: int, stop: int) -> Columns:
         """Return the pieces of frames ``first`` to ``stop``, cut if there is one frame axis."""
@@ -336,12 +340,12 @@ class Layout:
         start, length = pieces.column("start"), pieces.column("shape")
         meet = np.broadcast_to((start < stop) & (start + length > first), len(pieces))
         rows = pieces.rows(np.flatnonzero(meet))
-        whole = np.array([isinstance(decoder, BlockDecoder) for decoder in self.decoders])
-        cut: Index = ~whole[rows.decoder]
+        dense = np.array([isinstance(decoder, Decoder) for decoder in self.decoders])[rows.decoder]
+        cut = dense | self.is_sparse
         low = np.where(cut, np.maximum(rows.start[:, 0], first), rows.start[:, 0])
         end = rows.start[:, 0] + rows.shape[:, 0]
         high = np.where(cut, np.minimum(end, stop), end)
-        offset = rows.offset + (low - rows.start[:, 0]) * rows.strides[:, 0]
+        offset = rows.offset + dense * (low - rows.start[:, 0]) * rows.strides[:, 0]
         starts, shapes = rows.start.copy(), rows.shape.copy()
         starts[:, 0], shapes[:, 0] = low, high - low
         return rows._replace(offset=offset, start=starts, shape=shapes)

@@ -18,6 +18,7 @@ from dask_tiled.kernels import decoding, fold_functions, fold_layout, frame_read
 from dask_tiled.kernels.events import NEXT_PIXEL
 from dask_tiled.kernels.limits import COMPRESSED_BYTES, INDEXED_BYTES
 from dask_tiled.kernels.packing import GROUP, HASH_BITS, SLACK
+from dask_tiled.kernels.tpx3 import ROW
 from dask_tiled.model.requests import ALIGN, DEPTH, DONE, FD, HIGH, LOW, NEAR
 
 DECODERS = {
@@ -531,9 +532,9 @@ def check_weighted(frames, places, masks, weights, sums):
     return next(filter(None, found), None)
 
 
-def check_index_words(src, at, rows, times, kinds, state):
+def check_index_words(src, at, whole, rows, times, kinds, state):
     count = len(src) // 8
-    least = (at + len(src)) // INDEXED_BYTES + 2
+    least = state[ROW] + 3 + len(src) // INDEXED_BYTES
     return outside("rows", len(rows), 0, least) or outside(
         "edges", min(len(times), len(kinds)), 0, count
     )

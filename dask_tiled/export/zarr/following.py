@@ -103,7 +103,7 @@ def _attempt_of(step: StoreStep, desc: Description, settings: Settings) -> str:
         layout.files[0].path,
         layout.files[0].inode,
         sample and sample.digest,
-        repr((layout.decoders, layout.sig_shape)),
+        repr((layout.decoders_until(1), layout.sig_shape)),
         desc.conversion,
         (selection.first, desc.nav_shape[1:], numbers),
     )

@@ -77,8 +77,8 @@ def describe(
         raise tools.DatasetError(what, path=file.path, expected=expected, found=sig_shape)
     hits = int(index.hits.sum())
     ends = (int(index.first.min()), int(index.last.max())) if hits else (0, 0)
-    frames = _frames(file, index, ends, nav_shape, frame_time, lines)
-    layout = _layout(file, index, frames, side, with_tot=values == "tot")
+    frames, count = _frames(file, index, ends, nav_shape, frame_time, lines)
+    layout = _layout(file, index, frames, count, side, with_tot=values == "tot")
     axes: tuple[tools.Axis, ...] = (tools.Axis("y"), tools.Axis("x"))
     timeless = lines is None and frame_time is None
     if timeless:
@@ -142,17 +142,17 @@ def _frames(
     nav_shape: tuple[int, ...] | None,
     frame_time: float | None,
     lines: str | None,
-) -> FrameTimes:
-    """Return the times of the frames."""
+) -> tuple[FrameTimes, int]:
+    """Return the times of the frames, and their number."""
     step = (frame_time or 0) / TICK
     step = round(step) if math.isclose(step, round(step), rel_tol=1e-12) else step
     if lines is None and frame_time is None:
-        return FrameTimes(np.array([-FAR]), 1, 2.0 * FAR)
+        return FrameTimes(np.array([-FAR]), 1, 2.0 * FAR), 1
     if lines is None:
         frames = FrameTimes(np.array(ends[:1]), MOST_FRAMES, step)
         count = int(frames.at(np.array(ends[1:]))[1][0])
         _check_count(file, count)
-        return frames._replace(per_mark=count)
+        return frames, count
     if not nav_shape:
         what, hint = "lines need the shape of the scan", "Pass nav_shape=, without -1."
         raise tools.DatasetError(what, path=file.path, hint=hint)
@@ -164,8 +164,9 @@ def _frames(
             what, path=file.path, expected=expected, found=len(marks), hint=hint
         )
     step = step or float(np.median(np.diff(marks))) / nav_shape[-1]
-    _check_count(file, len(marks) * nav_shape[-1])
-    return FrameTimes(marks, nav_shape[-1], step)
+    count = len(marks) * nav_shape[-1]
+    _check_count(file, count)
+    return FrameTimes(marks, nav_shape[-1], step), count
 
 
 def _check_count(file: tools.File, count: int) -> None:
@@ -176,16 +177,16 @@ def _check_count(file: tools.File, count: int) -> None:
 
 
 def _layout(
-    file: tools.File, index: StreamIndex, frames: FrameTimes, side: int, *, with_tot: bool
+    file: tools.File,
+    index: StreamIndex,
+    frames: FrameTimes,
+    count: int,
+    side: int,
+    *,
+    with_tot: bool,
 ) -> tools.Layout:
     """Build the layout of sparse pieces: the blocks of the index."""
-    options = {
-        "wide": side > SIDE,
-        "marks": frames.marks.astype("<i8").tobytes(),
-        "per_mark": frames.per_mark,
-        "step": frames.step,
-        "with_tot": int(with_tot),
-    }
+    options = {"wide": side > SIDE, "step": frames.step, "with_tot": int(with_tot)}
     where = "dask_tiled.formats.tpx3.hits"
     decoder = tools.EventDecoder(
         f"{where}:add",
@@ -193,10 +194,12 @@ def _layout(
         tuple(options.items()),
         records=f"{where}:records",
         record=HIT,
+        marks=frames.marks.astype("<i8").tobytes(),
+        per_mark=frames.per_mark,
     )
     return event_layout(
         [file],
-        len(frames.marks) * frames.per_mark,
+        count,
         (side, side),
         decoder,
         offset=index.offset,

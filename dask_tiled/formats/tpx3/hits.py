@@ -69,14 +69,12 @@ def add(
     target: EventTarget,
     *,
     wide: bool,
-    marks: bytes,
-    per_mark: int,
     step: float,
     with_tot: int,
 ) -> None:
     """Add the hits of pieces to their frames."""
     kernel = function_at("dask_tiled.kernels.tpx3:add_kernel")(HIT, target.out.dtype)
-    frames = FrameTimes(np.frombuffer(marks, "<i8"), per_mark, step)
+    frames = FrameTimes(np.frombuffer(run.decoder.marks, "<i8"), run.decoder.per_mark, step)
     width, columns = 512 if wide else 256, target.columns.astype(np.int32)
     apart = int(columns[1])
     if (columns == apart * np.arange(len(columns), dtype=np.int32)).all():

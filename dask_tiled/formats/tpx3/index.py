@@ -106,21 +106,36 @@ def _saved(path: str, file: tools.File) -> StreamIndex | None:
 @lru_cache(MOST_KEPT)
 def _made(file: tools.File) -> StreamIndex:
     """Index a stream in one pass."""
-    indexer = function_at("dask_tiled.kernels.tpx3:HitIndexer")(file.size)
+    indexer = _indexer()
+    _read(file, indexer)
+    return _index(file, indexer)
+
+
+def _indexer() -> Any:
+    return function_at("dask_tiled.kernels.tpx3:HitIndexer")()
+
+
+def _read(file: tools.File, indexer: Any) -> None:
+    """Index the words of a file that are not indexed yet."""
     part = np.empty(PART_BYTES, np.uint8)
     with file.open() as stream:
-        for at in range(0, file.size, PART_BYTES):
+        stream.seek(indexer.at)
+        while (at := indexer.at) <= file.size - WORD:
             size = cast("io.BufferedReader", stream).readinto(part[: file.size - at].data)
             wrong = indexer.add(part[: size - size % WORD])
             if wrong >= 0:
                 _refuse(file, at + wrong, part[wrong : wrong + WORD].tobytes())
+            stream.seek(indexer.at)
     file.check()  # the bytes are those of one version
-    times, kinds = (np.concatenate(column) for column in zip(*indexer.edges, strict=True))
+
+
+def _index(file: tools.File, indexer: Any) -> StreamIndex:
+    times, kinds = indexer.edges()
     chips, without_time, left = indexer.told()
     lacking = WORD * left - file.size % WORD
     lacking = lacking % WORD if lacking < 0 else lacking
     rows = indexer.rows()
-    nbytes = np.diff(rows[:, 0], append=file.size - file.size % WORD)
+    nbytes = np.diff(rows[:, 0], append=indexer.at)
     there = np.flatnonzero(rows[:, 4])
     some = np.column_stack([rows, nbytes])[there if len(there) else slice(1)]
     columns = (*some.T.copy(), times, kinds, chips, without_time, lacking)
