@@ -59,6 +59,8 @@ class Arriving:
 
         given = [_Growing(arr, self._with_growing_sources(arr.dask)) for arr in arrays]
         compute(*given, scheduler=take, traverse=False)
+        self._stages, self._run = stages[0], run
+        self._revisions = self._count_revisions()
         self._tasks = ArrivingTasks(stages[0], run)
         self.lacking: str = ""
         """Files that have ended before all frames were there; empty if they have not."""
@@ -82,7 +84,13 @@ class Arriving:
         files = self._files.values()
         problem = next((x.problem for x in files if x.problem), "")
         missing = sum(x.missing for x in files)
-        return Arrived(self._tasks.share, missing, self._tasks.are_done, problem)
+        return Arrived(self._tasks.share, missing, self._are_exact, problem)
+
+    @property
+    def _are_exact(self) -> bool:
+        """Whether all tasks are done, and no late events may change their frames."""
+        are_final = self._ended or not any(x.may_be_revised for x in self._files.values())
+        return self._tasks.are_done and are_final
 
     def step(self, rest: float) -> bool:
         """Look at the files, and run some tasks; return whether there was anything to do.
@@ -92,18 +100,32 @@ class Arriving:
         """
         files = self._files.values()
         grew = [x.look() for x in files]
+        self._begin_again()
         ran = self._tasks.step(complete=self._ended)
         if ran or any(grew) or self._ended:
             return ran or any(grew)
         if all(x.ended or time.monotonic() - x.grown > rest for x in files):
+            for x in files:
+                x.finish()
+            self._begin_again()
             self._ended = True
             absent = (f"{x.layout.files[-1].path}: {x.missing}" for x in files if x.missing)
             self.lacking = ", ".join(absent)
         return False
 
+    def _begin_again(self) -> None:
+        """Begin the tasks again if frames have changed that counted as complete."""
+        revisions = self._count_revisions()
+        if revisions != self._revisions:
+            self._revisions = revisions
+            self._tasks = ArrivingTasks(self._stages, self._run)
+
+    def _count_revisions(self) -> int:
+        return sum(x.revisions for x in self._files.values())
+
     def values(self) -> list[Any]:
         """Return the results so far; masked arrays until all are exact."""
-        if self._tasks.are_done:
+        if self._are_exact:
             return self._tasks.values()
         return self._tasks.unfinished(self._arrays)
 

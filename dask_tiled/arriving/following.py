@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from dask_tiled.errors import DatasetError, StaleFileError
 from dask_tiled.model.description import Description
-from dask_tiled.opened.growing import check_same
+from dask_tiled.opened.growing import check_same, warn_if_revised
 from dask_tiled.opened.tiled_array import Opening, TiledArray
 from dask_tiled.reading.growing import Growth
 
@@ -33,13 +33,15 @@ class Following(Growth):
         Time of the last growth, by ``time.monotonic``.
     ended : bool
         Whether what writes the files has ended, and they have been described since.
+    revisions : int
+        How often frames have changed that counted as complete, since events came late.
     """
 
     def __init__(self, opening: Opening, part: Description) -> None:
         self._opening = opening
         self.description = opening.described(part)
         super().__init__(self.description.layout)
-        self.problem, self.ended = "", False
+        self.problem, self.ended, self.revisions = "", False, 0
         self.grown = self._described = time.monotonic()
         self._took = 0.0
         self._sizes = self._present()
@@ -68,6 +70,16 @@ class Following(Growth):
         """Number of frames of the scan that are not there."""
         return self.description.layout.count_missing()
 
+    @property
+    def may_be_revised(self) -> bool:
+        """Whether frames may still change, as events may come late."""
+        return self.layout.is_by_time and not self.ended
+
+    @property
+    def may_change(self) -> bool:
+        """Whether frames may still come or change."""
+        return bool(self.missing) or self.may_be_revised
+
     def look(self) -> bool:
         """Describe the files again if they have changed; return whether frames were added.
 
@@ -85,6 +97,18 @@ class Following(Growth):
         finally:
             self._looking.release()
 
+    def finish(self) -> None:
+        """Take the files as complete, as nothing will be appended.
+
+        Raises
+        ------
+        DatasetError
+            The file of a stream of events is damaged, or ends within a part of it.
+        """
+        with self._looking:
+            if self.layout.is_by_time and not self.ended:
+                self._describe(ends=True)
+
     def _look(self) -> bool:
         now, writer = time.monotonic(), self._opening.writer
         ends = not self.ended and writer is not None and not writer.is_running
@@ -92,23 +116,34 @@ class Following(Growth):
         is_same = self.ended or (sizes == self._sizes and since < DESCRIBE)
         if not ends and (is_same or since < SHARE * self._took):
             return False
-        before = self.description
+        self._sizes = sizes
+        return self._describe(ends=ends)
+
+    def _describe(self, *, ends: bool) -> bool:
+        """Describe the files again; return whether frames were added."""
+        before, now = self.description, time.monotonic()
         try:
-            new = self._opening.described(before)
+            new = self._opening.described(before, complete=ends)
             check_same(before, new, 0)
         except StaleFileError:
             raise
         except DatasetError as error:  # a header may be half-written
+            if ends and self.layout.is_by_time:
+                raise
             self.problem = str(error)
             new = before
         else:
             self.problem = ""
-        self._sizes, self._described = sizes, time.monotonic()
+        is_late = warn_if_revised(before, new)
+        self._described = time.monotonic()
         self._took = self._described - now
         count = self.layout.n_frames
         if new.layout.n_frames != count or _bytes(new) != _bytes(before):
             self.grown = self._described
-        self.description, self.layout, self.ended = new, new.layout, ends
+        self.description, self.layout = new, new.layout
+        # Other threads read the layout before they look for revisions, and these before the end.
+        self.revisions += is_late
+        self.ended = ends
         return self.layout.n_frames > count
 
     def _present(self) -> tuple[object, ...]:

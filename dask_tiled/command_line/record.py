@@ -42,7 +42,8 @@ def record(
     """Record the stream of a detector to a file, until its acquisition ends, or Ctrl-C.
 
     URL is merlin://HOST:6342, dectris://HOST:31001 or tpx3://HOST:8283. Other commands read the
-    file meanwhile, with --follow; a .tpx3 file with -O cut=true.
+    file meanwhile, with --follow; a .tpx3 file also with -O frame_time=SECONDS, or with
+    -O cut=true for what has come.
     """
     from dask_tiled.blocks.bars import progress_bar
     from dask_tiled.live.parent import STOPPED

@@ -93,6 +93,7 @@ class PageSession:
         self._settled = threading.Event()
         self._watcher: threading.Thread | None = None
         self._files: Following | None = None
+        self._revisions = 0
         self._frame_waits: int | None = None
         """Number of the shown frame if it has not arrived; None if it has."""
         self._show_picture(pictures.begins_with)
@@ -107,6 +108,7 @@ class PageSession:
     def _show_array(self, arr: da.Array) -> None:
         self._set_scene(arr)
         self._files = Following.of(arr) if self._follow else None
+        self._revisions = 0
         self._pace = Pace(REMOTE_RATE if is_remote(arr) else RATE)
         self.state = State.first(self.scene)
         self._image: Array | None = None
@@ -285,7 +287,7 @@ class PageSession:
         """Yield images of a scan, the last of which is exact."""
         compute, files = partial(self._compute, check=check), self._files
         given = job.expression, ndim, compute, self._pace
-        if files is None or not files.missing:
+        if files is None or not files.may_change:
             return estimates(view, *given, by_rows=job.adds_whole_numbers)
         rows = rows_there(view)
         coarse = coarse_estimate(view[:rows], *given) if rows else None
@@ -333,7 +335,7 @@ class PageSession:
             self.send(picture_message("frame", frame, sizes, part.steps, **told))
             return
         self._frame_waits, files = None, self._files
-        if files is None or not files.missing:
+        if files is None or not files.may_change:
             means = mean_estimates(part.pixels, ndim, compute, self._pace)
         else:
             mean = part.pixels.mean(axis=tuple(range(ndim)))
@@ -487,10 +489,14 @@ class PageSession:
         self.send(Message({"type": "file", "name": "image.zarr.zip"}, data))
 
     def _catch_up(self) -> None:
-        """Show the frames that have arrived since the array was opened."""
+        """Show the frames that have arrived, or changed, since the array was opened."""
         desc, files = description_of(self._arr), self._files
-        if desc is None or files is None or files.layout.n_frames <= desc.layout.n_frames:
+        if desc is None or files is None:
             return
+        grew = files.layout.n_frames > desc.layout.n_frames
+        if not grew and files.revisions == self._revisions:
+            return
+        self._revisions = files.revisions
         new, _ = refreshed(self._arr)
         same = new.shape == self._arr.shape
         self._set_scene(new)
@@ -509,8 +515,9 @@ class PageSession:
             try:
                 files.look()
                 there, waits = files.layout.n_frames, self._frame_waits
-                if seen != (files, there, files.ended) or (waits is not None and there > waits):
-                    seen = files, there, files.ended
+                now_there = files, there, files.ended, files.revisions
+                if seen != now_there or (waits is not None and there > waits):
+                    seen = now_there
                     self._grow(files)
             except Exception as error:  # noqa: BLE001 - shown on the page
                 if problem != message_of(error):
@@ -525,7 +532,8 @@ class PageSession:
         with self._asked:
             if self._files is not files:
                 return
-            if files.description.shape != self._arr.shape:
+            is_revised = files.revisions != self._revisions
+            if is_revised or files.description.shape != self._arr.shape:
                 self._catch_up()
                 self._show(self.state, anew=True)
                 return

@@ -38,6 +38,7 @@ HDF5 = b"\x89HDF\r\n\x1a\n"
 
 _following: ContextVar[bool] = ContextVar("following", default=False)
 _filling: ContextVar[bool] = ContextVar("filling", default=False)
+_at_rest: ContextVar[bool] = ContextVar("at_rest", default=False)
 _seen: ContextVar[Mapping[str, File]] = ContextVar("seen", default=MappingProxyType({}))
 
 
@@ -63,6 +64,16 @@ def filling(fill: bool) -> AbstractContextManager[None]:  # noqa: FBT001 - its o
 def is_filling() -> bool:
     """Return whether the user accepts missing frames."""
     return _filling.get()
+
+
+def at_rest(rests: bool) -> AbstractContextManager[None]:  # noqa: FBT001 - its only argument
+    """Describe growing files in this context as complete ones: nothing will be appended."""
+    return _having(_at_rest, rests)
+
+
+def is_at_rest() -> bool:
+    """Return whether nothing will be appended to growing files."""
+    return _at_rest.get()
 
 
 def seen(files: Iterable[File]) -> AbstractContextManager[None]:

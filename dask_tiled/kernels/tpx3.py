@@ -26,11 +26,13 @@ LOW_HALF, HIGH_HALF = 0x44, 0x45
 HIT_BITS, EDGE_BITS = 34, 36
 LEFT, CHIP, TIME, SURE, ROW, SEEN, WITHOUT_TIME, EDGES, SHIFT, DONE, ENDED, HALVES = range(12)
 """Numbers kept between calls: words left of the chunk, its chip, the last time, whether it is
-unknown, known up to a multiple of its range, or known; the number of the block, bits of the chips
+unknown, known up to the range of hits or of edges, or known; the number of the block, bits of chips
 that were seen, words of hits without times, edges found, by how much earlier times were shifted,
 bytes indexed by the last call, whether the next chunk begins a block, and from ``HALVES`` on the
 lower half of each chip's heartbeat, -1 if there is none."""
 STATE = HALVES + CHIPS
+MOST_BYTES = 4 * INDEXED_BYTES
+"""Bytes after which a block ends though a heartbeat is not complete, as its other half is lost."""
 FARTHEST = np.int64(1 << 62)
 LATEST = np.int64(np.iinfo(np.int64).max)
 OFFSET, START, FIRST, LAST, HITS = range(5)
@@ -121,8 +123,8 @@ def _index_chunk(src, k, stop, rows, times, kinds, state):
             beat = _heartbeat(word, state[CHIP], state)
             if beat < 0:
                 continue
-            shift = beat - _near(beat, time, HIT_BITS)
-            if sure == 1 and shift:
+            shift = beat - _near(beat, time, HIT_BITS if sure == 1 else EDGE_BITS)
+            if 0 < sure < 3 and shift:
                 state[SHIFT] = shift
                 rows[: row + 1, START : LAST + 1] += shift
                 times[:edges] += shift
@@ -130,12 +132,12 @@ def _index_chunk(src, k, stop, rows, times, kinds, state):
             time = beat
         if sure == 0:
             rows[row, START] = time
-        sure = max(sure, np.int64(1 if kind in (HIT, EDGE) else 2))
+        sure = max(sure, np.int64(1 if kind == HIT else 2 if kind == EDGE else 3))
     rows[row, FIRST], rows[row, LAST], rows[row, HITS] = first, last, hits
     state[EDGES], state[TIME], state[SURE] = edges, time, sure
 
 
-def index_words(src, at, whole, rows, times, kinds, state):
+def index_words(src, at, rows, times, kinds, state):
     """Index words of a file; return the offset of a wrong header, -1 if there is none.
 
     Parameters
@@ -144,8 +146,6 @@ def index_words(src, at, whole, rows, times, kinds, state):
         Whole words.
     at : int
         Offset of `src` in the file.
-    whole : int
-        1 to end before a chunk that `src` does not hold completely, 0 to index its words.
     rows : int64 array of shape (blocks, 5)
         The index, with room for blocks that begin in `src`.
     times, kinds : int64 and uint8 arrays
@@ -161,11 +161,11 @@ def index_words(src, at, whole, rows, times, kinds, state):
             state[DONE] = 8 * k
             if (word & np.uint64(0xFFFFFFFF)) != MAGIC or size % 8 or chip >= CHIPS:
                 return 8 * k
-            if whole and k + 1 + (size >> 3) > count:
-                return np.int64(-1)
             state[SEEN] |= 1 << chip
             state[CHIP], state[LEFT] = chip, size >> 3
-            if row < 0 or state[ENDED] or at + 8 * k - rows[row, OFFSET] >= INDEXED_BYTES:
+            nbytes = at + 8 * k - rows[row, OFFSET] if row >= 0 else MOST_BYTES
+            is_between = state[HALVES:].max() < 0  # a block that ends in a heartbeat loses it
+            if state[ENDED] or nbytes >= (INDEXED_BYTES if is_between else MOST_BYTES):
                 row += 1
                 rows[row, OFFSET], rows[row, START] = at + 8 * k, state[TIME]
                 rows[row, FIRST], rows[row, LAST], rows[row, HITS] = FARTHEST, -FARTHEST, 0
@@ -178,6 +178,32 @@ def index_words(src, at, whole, rows, times, kinds, state):
             k = stop
     state[DONE] = 8 * count
     return np.int64(-1)
+
+
+def whole_bytes(src):
+    """Return the end of the last whole chunk up to which all heartbeats have both halves.
+
+    Where the other half does not come, it is that of the last whole chunk. Behind a wrong header,
+    it is the end of all words.
+    """
+    count, k, end, halves = src.size // 8, np.int64(0), np.int64(0), np.int64(0)
+    while k < count:
+        word = little64(src, 8 * k)
+        chip, stop = _bits(word, 32, 8), k + 1 + (_bits(word, 48, 16) >> 3)
+        if (word & np.uint64(0xFFFFFFFF)) != MAGIC or chip >= CHIPS:
+            return 8 * count if end == 8 * k else end
+        if stop > count:
+            break
+        for at in range(8 * (k + 1), 8 * stop, 8):
+            kind = _bits(little64(src, at), 56, 8)
+            if kind == LOW_HALF:
+                halves |= 1 << chip
+            elif kind == HIGH_HALF:
+                halves &= ~(1 << chip)
+        k = stop
+        if halves == 0 or 8 * (k - 1) >= MOST_BYTES - (1 << 17):
+            end = 8 * k
+    return end
 
 
 def decode_hits(src, time, wide, hits):
@@ -311,14 +337,15 @@ class HitIndexer:
     def add(self, part: Bytes, *, whole: bool = False) -> int:
         """Index the next words; return the offset in them of a wrong header, else -1.
 
-        Words from there on are left, and with ``whole`` those of a chunk that goes on behind them.
+        Words from there on are left, and with ``whole`` those from :func:`whole_bytes` on.
         """
+        part = part[: whole_kernel()(part)] if whole else part
         needed = self._state[ROW] + 3 + len(part) // INDEXED_BYTES
         if needed > len(self._rows):
             more = np.zeros((max(needed, len(self._rows)), 5), np.int64)
             self._rows = np.concatenate([self._rows, more])
         times, kinds = np.empty(len(part) // 8, np.int64), np.empty(len(part) // 8, np.uint8)
-        wrong = index_kernel()(part, self.at, int(whole), self._rows, times, kinds, self._state)
+        wrong = index_kernel()(part, self.at, self._rows, times, kinds, self._state)
         shift, found = self._state[SHIFT], slice(0, self._state[EDGES])
         if shift:
             self._edges = [(before + shift, kind) for before, kind in self._edges]
@@ -351,8 +378,14 @@ class HitIndexer:
 def index_kernel() -> Any:
     """Compile :func:`index_words`, once per process."""
     rows, kinds = types.int64[:, ::1], types.uint8[::1]
-    signature = types.int64(BYTES, NUMBER, NUMBER, rows, NUMBERS, kinds, NUMBERS)
+    signature = types.int64(BYTES, NUMBER, rows, NUMBERS, kinds, NUMBERS)
     return compiled(f"{__name__}:index_words", signature)
+
+
+@cache
+def whole_kernel() -> Any:
+    """Compile :func:`whole_bytes`, once per process."""
+    return compiled(f"{__name__}:whole_bytes", types.int64(BYTES))
 
 
 @cache

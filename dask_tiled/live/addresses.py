@@ -24,8 +24,8 @@ class Protocol(NamedTuple):
     """Suffix of another file beside it."""
     listens: bool = False
     """Whether the detector may connect to this side."""
-    follows: bool = True
-    """Whether the format follows files that grow."""
+    frames_by: str = ""
+    """Option of the format without which its files are not followed; empty if they always are."""
     is_series: bool = False
     """Whether the format reads numbered files as one recording."""
     is_late: bool = False
@@ -34,7 +34,7 @@ class Protocol(NamedTuple):
 
 PROTOCOLS = {
     "merlin": Protocol(6342, ".mib", 256 << 20, ".hdr", is_series=True),
-    "tpx3": Protocol(8283, ".tpx3", 256 << 20, listens=True, follows=False),
+    "tpx3": Protocol(8283, ".tpx3", 256 << 20, listens=True, frames_by="frame_time"),
     "dectris": Protocol(31001, ".h5", 5 << 29, is_late=True),
 }
 

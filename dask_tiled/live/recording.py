@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, Self
 from weakref import finalize
@@ -16,10 +17,12 @@ from dask_tiled.errors import (
     DatasetError,
     MissingFramesWarning,
     StreamError,
+    TruncatedFileError,
     check_seconds,
     check_whole,
     warn,
 )
+from dask_tiled.files.file import File, at_rest, following, seen
 from dask_tiled.formats.describing import check_options
 from dask_tiled.formats.registry import named
 from dask_tiled.live.addresses import PROTOCOLS, Address
@@ -37,6 +40,8 @@ IN_MEMORY = "/dev/shm"  # noqa: S108 - the folder is made by mkdtemp
 SHARE = 4
 """One part in so many of the free memory is the bound of a recording in memory."""
 END_SECONDS = 10.0
+PAUSE_SECONDS = 2.0
+"""Seconds without events after which a stream is shown though no frame is complete."""
 
 
 def record(
@@ -193,6 +198,7 @@ class Recording:
         self.in_memory = bool(request.temporary)
         self.max_memory = request.most_memory + (request.bound.nbytes if self.in_memory else 0)
         self._news, self._warned = _News(), set[str]()
+        self._seen: tuple[File, ...] = ()
         try:
             self._process, self._connection = start(
                 "dask_tiled.live.receiver", *request, environment=os.environ
@@ -243,7 +249,8 @@ class Recording:
         """Array of the whole scan, with the frames that have come; :meth:`TiledArray.refresh` adds.
 
         Frames that have not come, or are lost, are missing. The first frame is waited for. Of a
-        stream of events, it is what has come, each time anew; such arrays cannot be refreshed.
+        stream of events without ``frame_time``, it is what has come, each time anew; such arrays
+        cannot be refreshed.
 
         Raises
         ------
@@ -255,12 +262,34 @@ class Recording:
         if not self.progress.has_content:
             what = "the recording has no frame"
             raise self.error or StreamError(what, path=self.url, found=self.state)
-        follows = PROTOCOLS[Address.of(self.url).protocol].follows
-        how: dict[str, Any] = {"follow": True} if follows else {"cut": True}
-        options = how | {"missing": "fill", "outside_folder": True} | self.options
-        arr: Any = open_dataset(self.path, **options)
+        arr = self._opened()
         # Without tiles, it is a plain dask array.
         return arr.written_by(self) if isinstance(arr, TiledArray) else arr
+
+    def _opened(self) -> Any:
+        """Open the file once it has a complete frame."""
+        by = PROTOCOLS[Address.of(self.url).protocol].frames_by
+        how: dict[str, Any] = {"missing": "fill", "outside_folder": True, "follow": True}
+        if by:  # a stream of events, of which a killed process leaves a part of a chunk
+            how |= {"cut": True, "follow": self.options.get(by) is not None}
+        if not self._seen:
+            with following(True):  # noqa: FBT003 - its only argument
+                self._seen = (File.at(self.path),)
+        while True:
+            events, is_over = self.progress.events, not self.is_running
+            try:
+                with seen(self._seen), at_rest(is_over):
+                    return open_dataset(self.path, **how | self.options)
+            except TruncatedFileError:
+                if is_over or not by or not how["follow"]:
+                    raise
+            if not self._news.wait(partial(self._goes_on, events), PAUSE_SECONDS):
+                with seen(self._seen), at_rest(True):  # noqa: FBT003 - its only argument
+                    open_dataset(self.path, **how | self.options)  # from now on, it is begun
+
+    def _goes_on(self, events: int) -> bool:
+        """Return whether more has come, or nothing more will."""
+        return self.progress.events > events or not self.is_running
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the recording has ended.

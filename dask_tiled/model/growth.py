@@ -62,11 +62,15 @@ def _digest_of(file: File, start: int, stop: int) -> str:
 def check_continues(old: Layout, new: Layout) -> None:
     """Check that a layout continues another one: same files, same first frames.
 
+    Frames of events may be revised; see :func:`is_revised`.
+
     Raise a StaleFileError if a file has been replaced or has become shorter, or frames are at other
     positions.
     """
     for file in old.files:
         GrowingFile.of(file).check()
+    if new.is_by_time:
+        return
     count, path = old.n_frames, old.files[-1].path
     if new.n_frames < count:
         raise StaleFileError(
@@ -83,3 +87,11 @@ def check_continues(old: Layout, new: Layout) -> None:
             found=f"{new.n_frames} frames of shape {new.sig_shape}",
             hint="Open it again to read its present content.",
         )
+
+
+def is_revised(old: Layout, new: Layout) -> bool:
+    """Return whether events have come that belong to frames which counted as complete."""
+    count = old.n_frames
+    if not new.is_by_time or new.sig_shape != old.sig_shape:
+        return False
+    return new.n_frames < count or old.frames_token(0, count) != new.frames_token(0, count)

@@ -180,6 +180,11 @@ class Layout:
         """Whether pieces hold events that are added to pixels."""
         return any(isinstance(decoder, EventDecoder) for decoder in self.decoders)
 
+    @cached_property
+    def is_by_time(self) -> bool:
+        """Whether frames are made of events by their times; some may come late."""
+        return any(isinstance(decoder, EventDecoder) and decoder.marks for decoder in self.decoders)
+
     @property
     def n_frames(self) -> int:
         """Number of frames in the files, and of lost ones between them."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from dask_tiled.errors import DatasetError, StaleFileError, warn
 from dask_tiled.model.description import Description
+from dask_tiled.model.growth import is_revised
 from dask_tiled.opened.limits import CHECK_SECONDS, EXPECTED_FRAMES
 from dask_tiled.opened.spec import Given
 from dask_tiled.opened.tiled_array import TiledArray, description_of
@@ -86,6 +87,10 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
         rests = looked - grown > rest  # files may grow while rows are written
         if failed is not None and rests:
             raise failed
+        if rests and desc.layout.is_by_time:  # the last frames are complete now
+            new, now = refreshed(arr, complete=True)
+            _check_rows(desc, now, done)
+            arr, desc, told = new, now, not now.layout.count_missing()
         if (told and failed is None) or rests:
             break
         time.sleep(CHECK_SECONDS)
@@ -98,7 +103,7 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
         except DatasetError as error:  # a header may be half-written
             failed = error
             continue
-        check_same(desc, now, done)
+        _check_rows(desc, now, done)
         if _extent(now) != _extent(desc):
             grown = time.monotonic()
         seen.look(now)
@@ -111,14 +116,27 @@ def rows_as_they_come(arr: TiledArray, step: int, rest: float) -> Iterator[Rows]
     yield Rows(arr, desc, done, desc.shape[0], complete=told)
 
 
-def refreshed(arr: Any) -> tuple[TiledArray, Description]:
+def refreshed(arr: Any, *, complete: bool = False) -> tuple[TiledArray, Description]:
     """Refresh an array from its files; return it with its description.
 
     Raise a DatasetError if the array cannot be followed or refreshed.
     """
     description_of_growing(arr)
-    found = arr.refresh()
+    found = arr.refresh(complete=complete)
     return found, description_of_growing(found)
+
+
+def _check_rows(old: Description, new: Description, done: int) -> None:
+    """Check that rows already written are unchanged."""
+    check_same(old, new, done)
+    if done and is_revised(old.layout, new.layout):
+        raise StaleFileError(
+            "events came late, and belong to rows that are already written",
+            path=old.files[-1].path,
+            expected=f"{old.layout.n_frames} frames as they were",
+            found="frames with more events",
+            hint="Write them again when the file is complete.",
+        )
 
 
 class _Seen:
@@ -155,6 +173,15 @@ def rows_there(desc: Description, there: int) -> int:
     return int(late[0]) // inner if len(late) else length
 
 
+def warn_if_revised(old: Description, new: Description) -> bool:
+    """Return whether frames have changed that counted as complete, and warn if they have."""
+    found = is_revised(old.layout, new.layout)
+    if found:
+        late = "events came late: frames that counted as complete have changed"
+        warn(f"{old.files[-1].path}: {late}")
+    return found
+
+
 def check_same(old: Description, new: Description, done: int) -> None:
     """Check that rows already written are unchanged; names of axes may change."""
     places = np.arange(done * math.prod(old.nav_shape[1:]), dtype=np.int64)
@@ -168,5 +195,5 @@ def check_same(old: Description, new: Description, done: int) -> None:
             path=old.files[0].path,
             expected=f"{old.dtype} of shape {old.shape}, or longer",
             found=f"{new.dtype} of shape {new.shape}",
-            hint="Pass nav_shape to open_dataset.",
+            hint="Pass nav_shape, or sig_shape, to open_dataset.",
         )

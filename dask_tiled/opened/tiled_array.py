@@ -75,11 +75,14 @@ class Opening(Protocol):
     def settled(self) -> bool:
         """Whether the user passed the shape of the scan."""
 
-    def described(self, old: Description) -> Description:
-        """Describe the files of an array again, whose first frames have to be unchanged."""
+    def described(self, old: Description, *, complete: bool = False) -> Description:
+        """Describe the files of an array again, whose first frames have to be unchanged.
 
-    def again(self, arr: TiledArray, old: Description) -> da.Array:
-        """Open the files of an array again."""
+        Frames of events may be revised. ``complete``: nothing will be appended.
+        """
+
+    def again(self, arr: TiledArray, old: Description, *, complete: bool = False) -> da.Array:
+        """Open the files of an array again, as for :meth:`described`; warn of revised frames."""
 
     def levels(self, arr: TiledArray, desc: Description) -> Iterator[da.Array]:
         """Open the lower levels of the pyramid of an array."""
@@ -535,12 +538,18 @@ class TiledArray(LateArray):
         """Whether the user fixed the number of frames."""
         return self._opening is not None and self._opening.settled
 
-    def refresh(self) -> da.Array:
+    def refresh(self, *, complete: bool = False) -> da.Array:
         """Return the array with the frames that have been added to the files since.
 
         The files are described again, with the original arguments. An incomplete last frame or
         file is left out until it is complete. Frames announced by a header or ``nav_shape`` that
         are not there yet are missing frames.
+
+        Parameters
+        ----------
+        complete : bool
+            Whether nothing more will be written, so that the last frames of a stream of events are
+            complete, too. Of a :class:`Recording` this is known.
 
         Returns
         -------
@@ -556,10 +565,15 @@ class TiledArray(LateArray):
         DatasetError
             The array is a part of the opened one, a result, or behind a URL; or as for
             :func:`open_dataset`.
+
+        Warns
+        -----
+        UserWarning
+            Events came late: frames that counted as complete have changed.
         """
         hint = "Refresh the whole opened array, then slice it."
         opening, description = self._as_opened("the array cannot be refreshed", hint)
-        return opening.again(self, description)
+        return opening.again(self, description, complete=complete)
 
     def levels(self) -> list[da.Array]:
         """Return the levels of the pyramid that the file stores, beginning with this array.

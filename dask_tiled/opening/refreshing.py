@@ -10,12 +10,13 @@ from typing import Any
 import dask.array as da
 
 from dask_tiled.errors import DatasetError, warn
-from dask_tiled.files.file import GrowingFile, seen
+from dask_tiled.files.file import GrowingFile, at_rest, seen
 from dask_tiled.model.calibration import replaced
 from dask_tiled.model.description import BY_USER, Description, facts_of
 from dask_tiled.model.growth import Sample, check_continues
 from dask_tiled.model.pyramids import lower_levels
 from dask_tiled.opened.building import build
+from dask_tiled.opened.growing import warn_if_revised
 from dask_tiled.opened.tiled_array import TiledArray, Writer
 from dask_tiled.opening.describing import check_local, scheme_for
 from dask_tiled.tiling.bases import Chunks
@@ -43,11 +44,12 @@ class Reopening:
     def __reduce__(self) -> tuple[type[Reopening], tuple[Any, ...]]:
         return Reopening, (self.describe, self.chunks, self.sample, self.settled)
 
-    def described(self, old: Description) -> Description:
+    def described(self, old: Description, *, complete: bool = False) -> Description:
         """Describe the files again; errors are those of :meth:`TiledArray.refresh`."""
         check_local(old.files[0].path)
+        rests = complete or (self.writer is not None and not self.writer.is_running)
         try:
-            with seen(old.files):
+            with seen(old.files), at_rest(rests):
                 new = self.describe()
         except FileNotFoundError:
             for file in old.files:
@@ -58,9 +60,10 @@ class Reopening:
             self.sample.check(new.layout)
         return new
 
-    def again(self, arr: TiledArray, old: Description) -> da.Array:
+    def again(self, arr: TiledArray, old: Description, *, complete: bool = False) -> da.Array:
         """Reopen the files of ``arr``; see :meth:`TiledArray.refresh`."""
-        new = self.described(old)
+        new = self.described(old, complete=complete)
+        warn_if_revised(old, new)
         axes = replaced(new.axes, old.overridden(BY_USER), new.shape, new.files[0].path)
         new = new.with_axes(axes, BY_USER)
         chunks = _longer(arr.chunks, new.shape) or self.chunks

@@ -15,7 +15,7 @@ from ome_writer import document, image, tiff_data, uuid_of, write_pages
 import dask_tiled
 from dask_tiled.model.axes import Axis
 from dask_tiled.opened.axes import labelled
-from dask_tiled.testing import write_mib, write_nd2, write_ser
+from dask_tiled.testing import write_mib, write_nd2, write_ser, write_tpx3
 from dask_tiled.testing.playing import merlin_messages, sending
 
 pytest.importorskip("uvicorn")
@@ -105,9 +105,18 @@ def test_explore_a_scan(chromium, served, tmp_path):
     wait_for(lambda: not [t for t in threading.enumerate() if t.name.startswith(names)])
 
 
-def test_a_scan_fills_while_a_detector_is_dragged(chromium, served, tmp_path):
-    pixels = scan_of()
-    messages = [*merlin_messages(write_mib(tmp_path / "played.mib", pixels))]
+@pytest.mark.parametrize("protocol", ["merlin", "tpx3"])
+def test_a_scan_fills_while_a_detector_is_dragged(chromium, served, tmp_path, protocol):
+    if protocol == "merlin":
+        pixels, options, suffix = scan_of(), {}, "mib"
+        messages = [*merlin_messages(write_mib(tmp_path / "played.mib", pixels))]
+    else:
+        pixels, suffix = np.random.default_rng(0).poisson(0.002, (8, 12, 256, 256)), "tpx3"
+        options = {"frame_time": 0.02, "lines": "tdc1_rising", "nav_shape": (8, 12)}
+        path = tmp_path / "played.tpx3"
+        write_tpx3(path, pixels.reshape(-1, 256, 256), line=12, frame_time=0.02)
+        content = path.read_bytes()
+        messages = [content[k : k + 1000] for k in range(0, len(content), 1000)]
     goes_on = threading.Event()
 
     def half_at_first():
@@ -117,10 +126,13 @@ def test_a_scan_fills_while_a_detector_is_dragged(chromium, served, tmp_path):
             yield message
 
     with (
-        sending(half_at_first) as port,
-        dask_tiled.record(f"merlin://127.0.0.1:{port}", tmp_path / "scan.mib") as recording,
+        sending(half_at_first, closes=protocol == "tpx3") as port,
+        dask_tiled.record(
+            f"{protocol}://127.0.0.1:{port}", tmp_path / f"scan.{suffix}", **options
+        ) as recording,
     ):
-        session = drag_while_filling(chromium, served(recording), goes_on.set, 768)
+        count = pixels.shape[0] * pixels.shape[1]
+        session = drag_while_filling(chromium, served(recording), goes_on.set, count)
     assert np.array_equal(session.image(), (pixels * session.mask).sum((-2, -1)))
 
 

@@ -227,7 +227,7 @@ def test_index_that_cannot_be_saved_raises(path, monkeypatch):
         ({"sig_shape": (512, 256)}, "unsupported shape"),
         ({"cut": 2}, "invalid cut"),
         ({"save_index": "yes"}, "invalid save_index"),
-        ({"follow": True}, "streams of events are not followed"),
+        ({"follow": True}, "a stream is followed frame by frame"),
     ],
     ids=str,
 )

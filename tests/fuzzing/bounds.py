@@ -532,12 +532,16 @@ def check_weighted(frames, places, masks, weights, sums):
     return next(filter(None, found), None)
 
 
-def check_index_words(src, at, whole, rows, times, kinds, state):
+def check_index_words(src, at, rows, times, kinds, state):
     count = len(src) // 8
     least = state[ROW] + 3 + len(src) // INDEXED_BYTES
     return outside("rows", len(rows), 0, least) or outside(
         "edges", min(len(times), len(kinds)), 0, count
     )
+
+
+def check_whole_bytes(src):
+    return f"{len(src)} bytes" if len(src) % 8 else None
 
 
 def check_decode_hits(src, time, wide, hits):
@@ -625,6 +629,7 @@ CHECKS = {
     "count_words": check_count_words,
     "count_pixels": check_count_pixels,
     "index_words": check_index_words,
+    "whole_bytes": check_whole_bytes,
     "decode_hits": check_decode_hits,
     "add_hits": check_add_hits,
     "index_lines": check_index_lines,

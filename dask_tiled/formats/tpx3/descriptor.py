@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from dask_tiled.errors import nearest
-from dask_tiled.files.file import GrowingFile
+from dask_tiled.files.file import GrowingFile, is_at_rest
 from dask_tiled.formats import tools
 from dask_tiled.formats.tools.events import event_layout
 from dask_tiled.formats.tpx3.hits import FAR, HIT, TICK, FrameTimes
-from dask_tiled.formats.tpx3.index import MAGIC, StreamIndex, index_of
+from dask_tiled.formats.tpx3.index import FARTHEST, MAGIC, StreamIndex, followed, index_of
 
 EDGES = {"tdc1_rising": 0xF, "tdc1_falling": 0xA, "tdc2_rising": 0xE, "tdc2_falling": 0xB}
 VALUES = "counts", "tot"
@@ -60,14 +60,19 @@ def describe(
     values : {"counts", "tot"}
         Count hits, or add their time over threshold, in steps of 25 ns.
     save_index : bool
-        Keep the index of times in a file beside the stream, which ends in ``.index.npz``.
+        Keep the index of times in a file beside the stream, which ends in ``.index.npz``; not of a
+        stream that is followed.
     cut : bool
         Read a stream that ends inside a chunk, or is still being written: the hits that it has now.
     """
     file = tools.File.only(paths, "tpx3")
     _check(file, frame_time, lines, values)
+    stream = followed(file, EDGES[lines] if lines else None) if file.grows else None
     file = GrowingFile.of(file) if cut else file
-    index = index_of(file, save=save_index)
+    if stream is None:
+        index = index_of(file, save=save_index)
+    else:
+        index = stream.extended(file, complete=is_at_rest())
     _check_index(file, index, cut=cut)
     chips = tuple(chip for chip in range(4) if index.chips >> chip & 1)
     sides = [SIDE, 2 * SIDE] if chips == (0,) else [2 * SIDE]
@@ -78,6 +83,12 @@ def describe(
     hits = int(index.hits.sum())
     ends = (int(index.first.min()), int(index.last.max())) if hits else (0, 0)
     frames, count = _frames(file, index, ends, nav_shape, frame_time, lines)
+    if index.horizon < FARTHEST:
+        count = min(count, int(frames.at(np.array([index.horizon]))[0][0]))
+    if stream is not None:
+        stream.was_begun |= count > 0
+        if not stream.was_begun:  # neither the first hit nor the chips are known for sure
+            _refuse_begun(file, hits)
     layout = _layout(file, index, frames, count, side, with_tot=values == "tot")
     axes: tuple[tools.Axis, ...] = (tools.Axis("y"), tools.Axis("x"))
     timeless = lines is None and frame_time is None
@@ -113,9 +124,16 @@ def _check(file: tools.File, frame_time: Any, lines: Any, values: Any) -> None:
     if frame_time is not None and not (number and TICK <= frame_time < FAR * TICK):
         what, expected = "invalid frame_time", f"seconds, {TICK} or more"
         raise tools.DatasetError(what, path=file.path, expected=expected, found=frame_time)
-    if file.grows:
-        what, hint = "streams of events are not followed", "Open the file again, with cut=True."
-        raise tools.DatasetError(what, path=file.path, hint=hint)
+    if file.grows and frame_time is None:
+        what = "a stream is followed frame by frame"
+        hint = "Pass frame_time=, also with lines; or follow=False and cut=True for what has come."
+        raise tools.DatasetError(what, path=file.path, expected="frame_time", hint=hint)
+
+
+def _refuse_begun(file: tools.File, hits: int) -> NoReturn:
+    """Raise the error of a stream that has no complete frame yet."""
+    what, hint = "no frame is complete yet", "Wait, and open the file again."
+    raise tools.TruncatedFileError(what, path=file.path, found=f"{hits} hits", hint=hint)
 
 
 def _check_index(file: tools.File, index: StreamIndex, *, cut: bool) -> None:
@@ -157,6 +175,8 @@ def _frames(
         what, hint = "lines need the shape of the scan", "Pass nav_shape=, without -1."
         raise tools.DatasetError(what, path=file.path, hint=hint)
     marks = np.unique(index.times[index.kinds == EDGES[lines]])
+    if not len(marks) and index.horizon < FARTHEST:
+        _refuse_begun(file, int(index.hits.sum()))
     if not len(marks) or (step == 0 and len(marks) < 2):
         what, expected = "the stream has too few edges for lines", f"{1 + (step == 0)} or more"
         hint = "Choose another edge, or pass frame_time."
@@ -204,8 +224,8 @@ def _layout(
         decoder,
         offset=index.offset,
         nbytes=index.nbytes,
-        start=frames.at(index.first)[0],
-        stop=frames.at(index.last)[1],
+        start=np.minimum(frames.at(index.first)[0], count),
+        stop=np.minimum(frames.at(index.last)[1], count),
         state=index.start,
         events=index.hits,
     )

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import io
 import zipfile
+from copy import deepcopy
+from dataclasses import replace
 from functools import lru_cache
+from threading import Lock
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -31,6 +34,10 @@ MOST_KEPT = 8
 """Indexes kept in memory."""
 FARTHEST = 1 << 60
 """Limit of times in ticks, which leaves room for differences."""
+SPAN = 6_400_000
+"""Ticks by which hits are expected to be late at most, 10 ms. No detector promises a number: chips
+send in turns, and a chip sorts nothing. Where it is too short, it grows; where it is too long,
+frames are shown as much later. A row that is 10 ms late looks like one that is not."""
 
 
 class StreamIndex(NamedTuple):
@@ -49,6 +56,8 @@ class StreamIndex(NamedTuple):
         Number of hits without times.
     lacking : int
         Bytes that the last chunk lacks.
+    horizon : int
+        Time from which on hits may still come; ``FARTHEST`` if the stream is complete.
     """
 
     offset: Index
@@ -62,6 +71,7 @@ class StreamIndex(NamedTuple):
     chips: int
     without_time: int
     lacking: int
+    horizon: int
 
 
 def index_of(file: tools.File, *, save: bool = False) -> StreamIndex:
@@ -111,34 +121,114 @@ def _made(file: tools.File) -> StreamIndex:
     return _index(file, indexer)
 
 
+class FollowedStream:
+    """The index of a stream that is being written, extended by the bytes that are new.
+
+    Hits are late if they come after one that is much later. The span by which they are expected to
+    be late grows with what comes, so that few of them are a surprise.
+
+    Parameters
+    ----------
+    kind : int, optional
+        Kind of the edges that show how far the time is, as hits do.
+
+    Attributes
+    ----------
+    was_begun : bool
+        Whether a frame has been complete; users of the index set it.
+    """
+
+    def __init__(self, kind: int | None) -> None:
+        self._kind, self._indexer, self._span = kind, _indexer(), SPAN
+        self._blocks = self._edges = 0  # of the index before
+        self._lock, self.was_begun = Lock(), False
+
+    def extended(self, file: tools.File, *, complete: bool) -> StreamIndex:
+        """Return the index with all whole chunks of a file; all words if the file is complete.
+
+        Blocks of the index before are unchanged, unless a heartbeat tells times for the first time.
+
+        Raises
+        ------
+        CorruptFileError
+            A chunk has no header.
+        StaleFileError
+            The file has been truncated, or replaced.
+        """
+        with self._lock:
+            replace(file, size=self._indexer.at).check()
+            self._indexer.end_block()
+            _read(file, self._indexer, whole=True)
+            horizon = self._widen()
+            if not complete:
+                return _index(file, self._indexer, horizon)
+            rest = deepcopy(self._indexer)
+        rest.end_block()
+        _read(file, rest)
+        return _index(file, rest)
+
+    def _widen(self) -> int:
+        """Widen the span by the new hits; return the time from which on hits are expected."""
+        rows, (times, kinds) = self._indexer.rows(), self._indexer.edges()
+        blocks, edges = slice(self._blocks), slice(self._edges)
+        wanted = kinds == (-1 if self._kind is None else self._kind)
+        before = _latest(rows[blocks], times[edges][wanted[edges]])
+        new, marks = rows[self._blocks :], times[self._edges :][wanted[self._edges :]]
+        earliest = min(new[:, 2].min(initial=FARTHEST), marks.min(initial=FARTHEST))
+        if earliest < before - self._span:
+            self._span = 2 * (before - int(earliest))
+        self._blocks, self._edges = len(rows), len(times)
+        return _latest(rows, times[wanted]) - self._span
+
+
+def _latest(rows: Index, times: Index) -> int:
+    return max(int(rows[:, 3].max(initial=-FARTHEST)), int(times.max(initial=-FARTHEST)))
+
+
+def followed(file: tools.File, kind: int | None) -> FollowedStream:
+    """Return the index of a stream that is followed; equal for the same first look at the file."""
+    return _followed(file.path, file.inode, file.mtime_ns, file.ctime_ns, kind)
+
+
+@lru_cache(MOST_KEPT)
+def _followed(
+    _path: str, _inode: int, _mtime: int, _ctime: int, kind: int | None
+) -> FollowedStream:
+    return FollowedStream(kind)
+
+
 def _indexer() -> Any:
     return function_at("dask_tiled.kernels.tpx3:HitIndexer")()
 
 
-def _read(file: tools.File, indexer: Any) -> None:
-    """Index the words of a file that are not indexed yet."""
+def _read(file: tools.File, indexer: Any, *, whole: bool = False) -> None:
+    """Index the words, or whole chunks, of a file that are not indexed yet."""
     part = np.empty(PART_BYTES, np.uint8)
     with file.open() as stream:
         stream.seek(indexer.at)
         while (at := indexer.at) <= file.size - WORD:
             size = cast("io.BufferedReader", stream).readinto(part[: file.size - at].data)
-            wrong = indexer.add(part[: size - size % WORD])
+            wrong = indexer.add(part[: size - size % WORD], whole=whole)
             if wrong >= 0:
                 _refuse(file, at + wrong, part[wrong : wrong + WORD].tobytes())
+            if indexer.at == at:  # the chunk goes on behind the end
+                break
             stream.seek(indexer.at)
     file.check()  # the bytes are those of one version
 
 
-def _index(file: tools.File, indexer: Any) -> StreamIndex:
+def _index(file: tools.File, indexer: Any, horizon: int = FARTHEST) -> StreamIndex:
+    """Return the index of what is indexed so far; by default of a complete file."""
     times, kinds = indexer.edges()
     chips, without_time, left = indexer.told()
     lacking = WORD * left - file.size % WORD
     lacking = lacking % WORD if lacking < 0 else lacking
+    lacking = lacking if horizon == FARTHEST else 0  # the rest of the last chunk will come
     rows = indexer.rows()
     nbytes = np.diff(rows[:, 0], append=indexer.at)
     there = np.flatnonzero(rows[:, 4])
     some = np.column_stack([rows, nbytes])[there if len(there) else slice(1)]
-    columns = (*some.T.copy(), times, kinds, chips, without_time, lacking)
+    columns = (*some.T.copy(), times, kinds, chips, without_time, lacking, horizon)
     return StreamIndex(*columns)
 
 
