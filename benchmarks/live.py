@@ -6,8 +6,9 @@ Timepix3 in chunks of 8 KiB, and compressed frames of a DECTRIS detector, in str
 of 192 x 192 or ``--side`` pixels. What is sent is made before. Times are wall time, and processor
 time of the receiver, which other programs affect less: ``CPU`` is the rate at which its processor
 would be busy. ``nothing`` is a loop that receives the same bytes and drops them: the limit of
-loopback with this sender. ``detector`` records a Merlin in memory while this process computes the
-sum under a disk by ``progressive``, up to the last result. Rounds take turns; medians.
+loopback with this sender. ``detector`` records a Merlin, or hits in frames of 8,192 of a
+Timepix3, in memory while this process computes the sum under a disk by ``progressive``, up to the
+last result. Rounds take turns; medians.
 
 ``--libertem PYTHON`` is the Python of an environment with LiberTEM-live: it receives the same
 stream V1 in turn, to shared memory for 2000 frames, which are dropped, or for all (``LiberTEM*``),
@@ -42,6 +43,8 @@ import dask_tiled
 
 CHUNK_BYTES = 8 << 10
 SENT_AT_ONCE, COLUMNS = 4 << 20, 64
+RANGE, TICK = 1 << 34, 1.5625e-9
+"""Ticks after which the times of hits begin again, in which a row of them is sent, and seconds."""
 AT_ONCE = 64
 """Messages of a DECTRIS detector that are sent at once."""
 
@@ -74,11 +77,15 @@ def merlin(connection: socket.socket, count: int) -> None:
 
 
 def timepix3(connection: socket.socket, count: int) -> None:
-    """Send chunks of hits."""
-    words = np.random.default_rng(0).integers(0, 1 << 60, CHUNK_BYTES // 8, "u8")
-    words |= np.uint64(0xB << 60)
+    """Send chunks of hits at increasing times; each block of them is a row."""
+    rng, hits = np.random.default_rng(0), SENT_AT_ONCE // 8
+    time = np.arange(hits) * RANGE // hits
+    coarse = -(-time // 16)
+    words = (rng.integers(0, 1 << 16, hits) << 44) | (rng.integers(0, 1 << 10, hits) << 20)
+    words |= ((coarse & 0x3FFF) << 30) | ((coarse * 16 - time) << 16) | (coarse >> 14 & 0xFFFF)
+    chunks = (words.astype("<u8") | np.uint64(0xB << 60)).reshape(-1, CHUNK_BYTES // 8)
     head = b"TPX3\0\0" + CHUNK_BYTES.to_bytes(2, "little")
-    block = (head + words.tobytes()) * (SENT_AT_ONCE // CHUNK_BYTES)
+    block = b"".join(head + chunk.tobytes() for chunk in chunks)
     left = count * 8 // CHUNK_BYTES * (CHUNK_BYTES + 8)
     while left > 0:
         connection.sendall(memoryview(block)[:left])
@@ -229,25 +236,27 @@ def recorded(stream: Stream, folder: Path | None) -> tuple[float, float]:
 
 
 def recorded_with_a_detector(stream: Stream) -> tuple[float, float]:
-    """Record a Merlin's stream while a sum under a disk is computed.
+    """Record a stream while a sum under a disk is computed.
 
     Return the seconds until the last result, and those of this process on the processor.
     """
     y, x = np.indices((256, 256)) - 128
     mask = np.hypot(y, x) < 32
-    nav_shape, bound = (stream.number // COLUMNS, COLUMNS), 2 * stream.nbytes
+    options: dict[str, Any] = {"nav_shape": (stream.number // COLUMNS, COLUMNS)}
+    if stream.protocol == "tpx3":
+        options["nav_shape"] = 8 * stream.number // SENT_AT_ONCE, COLUMNS
+        options["frame_time"] = RANGE // COLUMNS * TICK
+    url, bound = f"{stream.protocol}://127.0.0.1:", 2 * stream.nbytes
     with (
         sender(stream) as port,
-        dask_tiled.record(
-            f"merlin://127.0.0.1:{port}", nav_shape=nav_shape, max_bytes=bound
-        ) as recording,
+        dask_tiled.record(f"{url}{port}", max_bytes=bound, **options) as recording,
     ):
         arr, begun, used = recording.array, time.perf_counter(), time.process_time()
         *_, last = dask_tiled.progressive((arr * mask).sum((2, 3)), every=0.1)
         seconds, used = time.perf_counter() - begun, time.process_time() - used
         assert recording.wait(10)
         assert last.exact
-        assert recording.progress.frames == stream.number
+        assert recording.progress.frames + recording.progress.events == stream.number
         recording.close()
     return seconds, used
 
@@ -322,7 +331,7 @@ def streams(scale: float, side: int) -> dict[str, Stream]:
     """Return the streams by name."""
     frames, hits = int(16384 * scale) // COLUMNS * COLUMNS, int((64 << 20) * scale)
     images = int(65536 * scale * (192 / side) ** 2)
-    hits -= hits % (CHUNK_BYTES // 8)
+    hits -= hits % (SENT_AT_ONCE // 8)
     series = "dectris", "frame", images, images * len(compressed_frame(side))
     return {
         "Merlin": Stream("merlin", "frame", frames, frames * (2 * 256**2 + 384), merlin),
@@ -352,7 +361,7 @@ def main() -> None:
         }
         if options.folder:
             ways["disk"] = partial(recorded, stream, options.folder)
-        if name == "Merlin":
+        if name in {"Merlin", "Timepix3"}:
             ways["detector"] = partial(recorded_with_a_detector, stream)
         if options.libertem and name == "DECTRIS V1":
             ways["LiberTEM"] = partial(by_libertem, options.libertem, stream, 2000)
