@@ -25,9 +25,11 @@ from dask_tiled.files.file import HDF5, read_head
 from dask_tiled.graphs.schedulers import threads_of
 from dask_tiled.opened.tiled_array import TiledArray, read_once
 from dask_tiled.opening.arrays import open_dataset, opened
+from dask_tiled.storing.disk import unwritable
 from dask_tiled.storing.folders import local_path
 from dask_tiled.storing.new_files import check_place, file_path, new_file
 from dask_tiled.storing.nodes import below, files
+from dask_tiled.system.files import FULL
 from dask_tiled.tiles.standard import maps_of
 from dask_tiled.tiling import machine
 
@@ -55,16 +57,21 @@ class TargetKind(NamedTuple):
         return read_head(path, 8).startswith(self.heads)
 
 
-def _write_zip(arr: da.Array, _: str, at: str, *, show: bool | None, **options: Any) -> None:
+def _write_zip(arr: da.Array, path: str, at: str, *, show: bool | None, **options: Any) -> None:
     from zarr.storage import ZipStore
 
-    # On interruption, wait for running tasks: they would create the file again.
-    with (
-        ZipStore(at, mode="w") as store,
-        ThreadPoolExecutor(config.get("num_workers", machine.processors())) as pool,
-        threads_of(pool),
-    ):
-        to_zarr(arr, store, progress=show, **options)
+    try:
+        # On interruption, wait for running tasks: they would create the file again.
+        with (
+            ZipStore(at, mode="w") as store,
+            ThreadPoolExecutor(config.get("num_workers", machine.processors())) as pool,
+            threads_of(pool),
+        ):
+            to_zarr(arr, store, progress=show, **options)
+    except OSError as error:
+        if error.errno in FULL:
+            raise unwritable(path, error) from error
+        raise
 
 
 ZIP, TIFF = (b"PK",), (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from io import FileIO
 from typing import Any
 
 import dask.array as da
@@ -58,9 +59,40 @@ def write_hspy(
                 group.create_dataset(key, data=numbers)
         return file.create_dataset(place, arr.shape, arr.dtype, chunks=chunk, **compressed)
 
-    # From version 1.8 on, attributes may hold long texts.
-    opened = partial(h5py.File, at, "w", libver=("v108", "latest"))
-    _write(arr, path, opened, "HyperSpy", make, chunks, show=show)
+    with writing_to(path), UnfailingFile(at, "w+b") as kept:
+        # From version 1.8 on, attributes may hold long texts.
+        opened = partial(h5py.File, kept, "w", libver=("v108", "latest"))
+        _write(arr, path, opened, "HyperSpy", make, chunks, show=show, check=kept.check)
+        kept.check()
+
+
+class UnfailingFile(FileIO):
+    """A file that keeps the first error of writing: the HDF5 library crashes after one."""
+
+    _error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write all bytes, unless there was an error before; return their number."""
+        view = memoryview(data)
+        while view and self._error is None:
+            try:
+                view = view[super().write(view) :]
+            except OSError as error:
+                self._error = error
+        return len(data)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Change the size, unless there was an error before; return the position."""
+        try:
+            return super().truncate(size) if self._error is None else 0
+        except OSError as error:
+            self._error = error
+            return 0
+
+    def check(self) -> None:
+        """Raise the error."""
+        if self._error is not None:
+            raise self._error
 
 
 def write_zspy(
@@ -98,10 +130,11 @@ def _write(
     chunks: Any,
     *,
     show: bool | None,
+    check: Callable[[], object] = bool,
 ) -> None:
     """Write groups, and pixels in whole chunks of the array that ``make`` returns.
 
-    Threads read ahead.
+    Threads read ahead. After each chunk, ``check`` may raise an error of writing.
     """
     if arr.dtype.kind not in "biufc" or not arr.ndim:
         problem, expected = "pixels not supported by HyperSpy", "numbers, on one axis or more"
@@ -121,6 +154,7 @@ def _write(
             for block in iter_blocks(aligned(arr, chunk)):
                 with writing_to(path):
                     writer.submit(stored.__setitem__, block.where, block.pixels).result()
+                    check()
                 bar.update(block.pixels.nbytes)
     finally:
         with writing_to(path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import glob
 import math
 import os
@@ -12,6 +11,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from dask_tiled.errors import DatasetError, StreamError, format_bytes
+from dask_tiled.system.files import FULL
 from dask_tiled.system.locks import open_locked
 from dask_tiled.system.names import offered
 
@@ -23,7 +23,6 @@ ASIDE = ".replaced"
 KEPT = "What has come before is in the file."
 MOST_VIEWS = 512
 """Views written at once; systems allow 1024."""
-FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 _writev: Any = offered("os", "writev")
 _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | (offered("os", "O_BINARY") or 0)
 

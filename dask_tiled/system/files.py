@@ -16,6 +16,8 @@ TO_READ = os.O_RDONLY | (offered("os", "O_CLOEXEC") or 0) | (offered("os", "O_NO
 """Flags to open a file: a pipe does not block, and child processes do not inherit it."""
 DIRECT: int | None = offered("os", "O_DIRECT") or offered(WINDOWS, "NO_BUFFERING")
 """Flag to bypass the page cache: reads have to be aligned. None if the system has none."""
+FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
+"""Errors of a disk without room."""
 _CAN_FLUSH_FOLDERS = offered("os", "O_DIRECTORY") is not None
 _fallocate, _fadvise = offered("os", "posix_fallocate"), offered("os", "posix_fadvise")
 _one_at_a_time = threading.Lock()
