@@ -25,9 +25,11 @@ def test_planes_behind_the_only_page(tmp_path, dtype, rows):
     np.testing.assert_array_equal(tifffile.imread(path), frames)
 
 
-def test_distances_are_steps_along_z(tmp_path):
+@pytest.mark.parametrize("planes", [2, 6])
+def test_distances_are_steps_along_z(tmp_path, planes):
     pixel = (13, 100), (1, 8)
-    path = write_stk(tmp_path / "a.tif", FRAMES, distances=[(1, 4)] * 6, pixel=pixel)
+    distances = [(1, 4)] * planes
+    path = write_stk(tmp_path / "a.tif", FRAMES[:planes], distances=distances, pixel=pixel)
     desc = describe(path)
     assert [(a.name, a.units, a.scale, a.offset) for a in desc.axes] == [
         ("z", "µm", 0.25, 0.0),
