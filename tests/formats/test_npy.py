@@ -143,7 +143,7 @@ def test_other_frames(tmp_path):
     assert describe(tmp_path / "array.npy").metadata["npy"] == facts
     with pytest.raises(TruncatedFileError, match="expected 25 elements; found 24 elements"):
         opened(sig_shape=(5, 5))
-    with pytest.raises(DatasetError, match="sig_dims"):
+    with pytest.raises(DatasetError, match=r"sig_dims\b"):
         opened(sig_dims=-1)
 
 
