@@ -34,18 +34,22 @@ SEARCHED_PIXELS = 128
 """Pixels compared at a time: a position is looked for only in those that hold a new extreme.
 Positions of maxima take up to 1.08 with 16, and 1.13 to 1.24 with 1,024."""
 FRAMES_AT_ONCE = 32
-"""Frames added to the same results, while these are in the innermost cache."""
+"""Frames added to the same results, while these are in the innermost cache. Sums over the scan take
+.88 with 4 and 1.0 with 256; those of frames of 32 x 32 take 1.2 and .97."""
 CORRECTED_PIXELS = 2048
-"""Pixels whose dark and gain stay in the L1 cache while all frames pass: 16 KiB of 4 bytes each."""
+"""Pixels whose dark and gain stay in the L1 cache while all frames pass: 16 KiB of 4 bytes each.
+Sums of corrected frames take 1.01 to 1.11 with 256, and 1.1 with 32,768."""
 COMPRESSED_BYTES = 256 << 10
-"""Largest block of compressed pixels: it stays in the L2 cache together with its output."""
+"""Largest block of compressed pixels: it stays in the L2 cache together with its output. Exports
+take 1.02 to 1.06 with 32 KiB, and .98 with 2 MiB, of which readers decode more in vain."""
 INDEXED_BYTES = 256 << 10
 """Bytes after which an entry of the index of a stream ends: 40 bytes for each are nothing, and a
 task decodes at most as many in vain."""
 SKIPPED_BYTES = 256
 """Bytes that are skipped at once where no line begins: four cache lines."""
 LONG_MATCH = 128
-"""Bytes of a match from which calls of memset and memcpy are faster."""
+"""Bytes of a match from which calls of memset and memcpy are faster. Sums of compressed frames of
+few counts take .93 to 1.15 with 16, and .97 to 1.2 with 2,048."""
 MOST_CODE_BYTES = 64 << 20
 """Upper limit of the size of a file of machine code, a thousand times that of usual ones: a larger
 one is not read."""
