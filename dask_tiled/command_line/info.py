@@ -104,7 +104,8 @@ def _show_many(
     else:
         show_catalogue(found, whole=whole)
     given = {os.path.abspath(path) for path in files}
-    bad = [row.path for row in found if row.problem and row.path in given]
+    problems = [row.path for row in found if row.problem] + [*found.problems]
+    bad = [path for path in problems if path in given]
     doubtful = [row.path for row in found if row.problem or row.lacking or row.doubts]
     if bad:
         raise Failure(f"{bad[0]}: cannot be opened{_more(bad)}")

@@ -420,6 +420,11 @@ def test_info_of_many(night, tmp_path):
     done = asked("info", night / "two.dm4", night / "more" / "zeros.dm3")
     assert done.exit_code == 2
     assert "zeros.dm3: cannot be opened" in done.stderr
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe.mib")
+        done = asked("info", night / "two.dm4", tmp_path / "pipe.mib")
+        assert done.exit_code == 2
+        assert "pipe.mib: cannot be opened" in done.stderr
     assert asked("info", night, "--strict").exit_code == 3
     done = asked("info", night, "--dtype", "u2")
     assert done.exit_code == 2
