@@ -269,7 +269,7 @@ class Recipe:
             last = last.of(root.dtype)
             if last.dtype and last.row.is_ufunc and last.casts_first(root.dtype):
                 root = draft.add(Cast(last.dtype), (root,), last.dtype)
-            elif last.dtype and last.row.is_ufunc and last.row.ufunc is np.add:
+            elif last.dtype_of is None and last.row.is_ufunc and last.row.ufunc is np.add:
                 root = draft.summand(root)
         return compiled(draft, root)
 

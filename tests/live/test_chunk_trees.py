@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from dask_tiled import StreamError
+from dask_tiled import StreamError, open_dataset
 from dask_tiled.live import chunk_file, chunk_tree
 from dask_tiled.live.chunk_file import ChunkFile
 from dask_tiled.live.outputs import Bound
@@ -260,3 +260,21 @@ def test_blocks_are_allocated_once(tmp_path, monkeypatch):
     file.close()
     assert len(allocated) > 10
     assert sum(allocated) < 4 * os.path.getsize(tmp_path / "a.h5")
+
+
+def test_frames_that_are_indexed_but_not_counted(tmp_path, monkeypatch):
+    """The process is killed, or a file is opened, before the dataset becomes longer."""
+    path = tmp_path / "a.h5"
+    file = new_file(path)
+    file.append(0, [image(0)])
+    file.flush()
+    file.append(1, [image(1)])
+    with monkeypatch.context() as patched:
+        patched.setattr(chunk_file, "put", lambda *_: None)
+        file.flush()
+    with h5py.File(path) as whole:
+        assert (len(whole[DATA]), whole[DATA].id.get_num_chunks()) == (1, 2)
+    arr = open_dataset(path)
+    assert arr.shape == (1, *SHAPE)
+    assert arr.compute().tobytes() == image(0)[0]
+    file.close()

@@ -59,9 +59,10 @@ def path(tmp_path_factory):
 
 
 def assert_agrees(found, expected):
-    assert found.dtype == expected.dtype
-    np.testing.assert_allclose(found.compute(), expected, rtol=1e-5)
-    assert found.compute().shape == expected.shape
+    pixels = found.compute()
+    assert found.dtype == pixels.dtype == expected.dtype
+    np.testing.assert_allclose(pixels, expected, rtol=1e-5)
+    assert pixels.shape == expected.shape
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
@@ -75,7 +76,9 @@ def test_views(path, name):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("function", [np.sum, np.mean, np.max, np.min, np.prod, np.any, np.all])
 @pytest.mark.parametrize(
-    ("by", "dtype"), [({2: 2, 3: 4}, "u2"), ({0: 2, 1: 4, 3: 16}, "f4"), ({3: 64}, "?")], ids=str
+    ("by", "dtype"),
+    [({2: 2, 3: 4}, "u2"), ({0: 2, 1: 4, 3: 16}, "f4"), ({3: 8}, "i8"), ({3: 64}, "?")],
+    ids=str,
 )
 def test_binning(path, function, by, dtype):
     arr = dask_tiled.open_dataset(path, chunks=(4, 4, 24, 64)).astype(dtype)

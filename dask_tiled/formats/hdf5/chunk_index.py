@@ -55,6 +55,8 @@ def list_chunks(dataset: Any, file: File, n_filters: int) -> ChunkIndex:
         return ChunkIndex(columns[:, :-3], *columns[:, -3:].T)._replace(placed=False)
     shape, chunk = shape_of(dataset), chunks_of(dataset)
     grid = tuple(-(-n // size) for n, size in zip(shape, chunk, strict=True))
+    if dataset.maxshape[0] is None:  # a writer adds chunks, and then makes the dataset longer
+        columns = columns[columns[:, 0] < shape[0]]
     where = columns[:, :-3]
     places = np.ravel_multi_index(tuple((where // chunk).T), grid, mode="clip")
     order = np.argsort(places, kind="stable")
