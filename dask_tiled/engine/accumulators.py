@@ -51,7 +51,7 @@ MIRRORED: dict[np.ufunc, np.ufunc] = {
     np.less_equal: np.greater_equal,
 }
 OF_ZERO: dict[np.ufunc, np.ufunc] = {np.not_equal: np.greater, np.equal: np.less_equal}
-"""Comparisons of unsigned integers with 0, and the same ones with a lower and an upper side."""
+"""Comparisons of unsigned integers with 0, and equal thresholds: ``x != 0`` is ``x > 0``."""
 OF_FRAMES = {np.add: "add_frames", np.minimum: "min_frames", np.maximum: "max_frames"}
 """Primitives that accumulate each pixel of several frames."""
 OF_ROWS = {np.minimum: "min_row", np.maximum: "max_row"}

@@ -31,8 +31,9 @@ from dask_tiled.system.names import offered
 AHEAD, SLACK = 32 << 20, 8 << 20
 """Bytes that are reserved at once, and kept for the index of what has been written."""
 BEYOND = 256 << 20
-"""Bytes, without room on the disk, by which the file is longer while it is written. The library
-refuses addresses beyond the end of a file when it was opened, and finds the index later."""
+"""Bytes of a hole behind the reserved ones while the file is written. The HDF5 library of a reader
+refuses addresses beyond the end that it saw when it opened the file: thanks to the hole, it finds
+the index later, until as many more bytes have come."""
 INDEX_BYTES = 64
 """Most bytes of the index for a chunk."""
 END_AT = 40

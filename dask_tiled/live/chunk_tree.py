@@ -64,7 +64,8 @@ class ChunkTree:
     Attributes
     ----------
     fixed : int
-        Address before which nodes are not appended to any more.
+        Address before which nodes are not appended to any more: readers that know them may refuse
+        the addresses of new chunks, which are beyond the end of the file that they opened.
     """
 
     def __init__(
