@@ -35,9 +35,9 @@ MOST_KEPT = 8
 FARTHEST = 1 << 60
 """Limit of times in ticks, which leaves room for differences."""
 SPAN = 6_400_000
-"""Ticks by which hits are expected to be late at most, 10 ms. No detector promises a number: chips
-send in turns, and a chip sorts nothing. Where it is too short, it grows; where it is too long,
-frames are shown as much later. A row that is 10 ms late looks like one that is not."""
+"""Ticks by which hits are expected to be late at most: 10 ms. Detectors specify none, since chips
+send in turns and do not sort their hits. Later hits widen the span of their stream. Frames are
+shown later by the span, which should be too short to be noticed."""
 
 
 class StreamIndex(NamedTuple):
