@@ -265,11 +265,11 @@ class Recipe:
         last = self.step and self.step.done
         if not isinstance(root, Register):
             return missing[0] if missing else "the result is a number"
-        if isinstance(last, Reduction):
-            last = last.of(root.dtype)
-            if last.dtype and last.row.is_ufunc and last.casts_first(root.dtype):
-                root = draft.add(Cast(last.dtype), (root,), last.dtype)
-            elif last.dtype_of is None and last.row.is_ufunc and last.row.ufunc is np.add:
+        reduction = last.of(root.dtype) if isinstance(last, Reduction) else None
+        if reduction and reduction.dtype and reduction.row.is_ufunc:
+            if reduction.casts_first(root.dtype):
+                root = draft.add(Cast(reduction.dtype), (root,), reduction.dtype)
+            elif reduction.row.ufunc is np.add and reduction.dtype_of is None:
                 root = draft.summand(root)
         return compiled(draft, root)
 
