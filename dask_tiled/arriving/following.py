@@ -34,7 +34,7 @@ class Following(Growth):
     ended : bool
         Whether what writes the files has ended, and they have been described since.
     revisions : int
-        How often frames have changed that counted as complete, since events came late.
+        How often frames that counted as complete or lost have changed.
     """
 
     def __init__(self, opening: Opening, part: Description) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from dask_tiled.errors import StaleFileError
 from dask_tiled.files.file import File, GrowingFile
+from dask_tiled.model.indexing import Index
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import piece_table, spans
 
@@ -62,7 +63,7 @@ def _digest_of(file: File, start: int, stop: int) -> str:
 def check_continues(old: Layout, new: Layout) -> None:
     """Check that a layout continues another one: same files, same first frames.
 
-    Frames of events may be revised; see :func:`is_revised`.
+    Frames of events may be revised, and lost frames may come late; see :func:`revision`.
 
     Raise a StaleFileError if a file has been replaced or has become shorter, or frames are at other
     positions.
@@ -79,7 +80,11 @@ def check_continues(old: Layout, new: Layout) -> None:
             expected=f"{count} frames or more",
             found=f"{new.n_frames} frames",
         )
-    if old.frames_token(0, count) != new.frames_token(0, count):
+    before = old.frames_token(0, count)
+    if before == new.frames_token(0, count):
+        return
+    late = late_frames(old, new)
+    if not len(late) or before != new.frames_token(0, count, without=late):
         raise StaleFileError(
             "the frames have moved or changed since the file was opened",
             path=path,
@@ -89,9 +94,21 @@ def check_continues(old: Layout, new: Layout) -> None:
         )
 
 
-def is_revised(old: Layout, new: Layout) -> bool:
-    """Return whether events have come that belong to frames which counted as complete."""
+def late_frames(old: Layout, new: Layout) -> Index:
+    """Return the numbers of frames that were lost, and have come."""
+    lost = old.selection.lost
+    if lost == new.selection.lost[: len(lost)]:
+        return np.empty(0, np.int64)
+    numbers = np.concatenate([np.arange(*ends) for ends in lost])
+    return numbers[~new.selection.are_absent(numbers)]
+
+
+def revision(old: Layout, new: Layout) -> str:
+    """Return how frames have changed that counted as complete or lost; empty if none has."""
+    if not new.is_by_time:
+        return "lost frames came late" if len(late_frames(old, new)) else ""
     count = old.n_frames
-    if not new.is_by_time or new.sig_shape != old.sig_shape:
-        return False
-    return new.n_frames < count or old.frames_token(0, count) != new.frames_token(0, count)
+    if new.sig_shape != old.sig_shape:
+        return ""
+    is_same = new.n_frames >= count and old.frames_token(0, count) == new.frames_token(0, count)
+    return "" if is_same else "events came late, of frames that counted as complete"

@@ -320,9 +320,16 @@ class Layout:
         frames = self.frames_token(max(low, 0), min(high + 1, count))
         return frames, shown, repr(tuple(map(tuple, self.cuts)))
 
-    def frames_token(self, first: int, stop: int) -> str:
-        """Return the identity of some frames: their files, and their positions in these."""
+    def frames_token(self, first: int, stop: int, without: Index | None = None) -> str:
+        """Return the identity of some frames: their files, and their positions in these.
+
+        Pieces that begin with one of the frames ``without`` are left out.
+        """
         held = self.held(first, stop)
+        if without is not None:
+            starts = tuple(held.start[:, : len(self.grid)].T)
+            kept = ~np.isin(np.ravel_multi_index(starts, self.grid), without)
+            held = Columns(*(column[kept] for column in held))
         touched, file = np.unique(held.file, return_inverse=True)
         found = [self.files[k] for k in touched]
         files = [(file.path, file.inode, file.mtime_ns, file.ctime_ns) for file in found]
@@ -338,10 +345,9 @@ class Layout:
         return tuple(d.until(stop) if isinstance(d, EventDecoder) else d for d in self.decoders)
 
     def held(self, first: int, stop: int) -> Columns:
-        """Return the pieces of frames ``first`` to ``stop``, cut if there is one frame axis."""
-        pieces = self.pieces
-        if len(self.grid) > 1:  # files with several frame axes do not grow
-            return pieces.rows()
+        """Return the pieces of frames ``first`` to ``stop``, cut along the first frame axis."""
+        pieces, inner = self.pieces, math.prod(self.grid[1:])
+        first, stop = first // inner, -(-stop // inner)
         start, length = pieces.column("start"), pieces.column("shape")
         meet = np.broadcast_to((start < stop) & (start + length > first), len(pieces))
         rows = pieces.rows(np.flatnonzero(meet))

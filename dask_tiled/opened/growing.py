@@ -11,7 +11,8 @@ import numpy as np
 
 from dask_tiled.errors import DatasetError, StaleFileError, warn
 from dask_tiled.model.description import Description
-from dask_tiled.model.growth import is_revised
+from dask_tiled.model.growth import late_frames, revision
+from dask_tiled.model.indexing import Index
 from dask_tiled.opened.limits import CHECK_SECONDS, EXPECTED_FRAMES
 from dask_tiled.opened.spec import Given
 from dask_tiled.opened.tiled_array import TiledArray, description_of
@@ -129,12 +130,16 @@ def refreshed(arr: Any, *, complete: bool = False) -> tuple[TiledArray, Descript
 def _check_rows(old: Description, new: Description, done: int) -> None:
     """Check that rows already written are unchanged."""
     check_same(old, new, done)
-    if done and is_revised(old.layout, new.layout):
+    late = revision(old.layout, new.layout) if done else ""
+    if late and not new.layout.is_by_time:
+        written = new.layout.selection.at(_places(new, done))
+        late = late if np.isin(late_frames(old.layout, new.layout), written).any() else ""
+    if late:
         raise StaleFileError(
-            "events came late, and belong to rows that are already written",
+            "rows that are already written have changed",
             path=old.files[-1].path,
             expected=f"{old.layout.n_frames} frames as they were",
-            found="frames with more events",
+            found=late,
             hint="Write them again when the file is complete.",
         )
 
@@ -174,19 +179,18 @@ def rows_there(desc: Description, there: int) -> int:
 
 
 def warn_if_revised(old: Description, new: Description) -> bool:
-    """Return whether frames have changed that counted as complete, and warn if they have."""
-    found = is_revised(old.layout, new.layout)
-    if found:
-        late = "events came late: frames that counted as complete have changed"
+    """Return whether frames have changed that counted as complete or lost; warn if they have."""
+    late = revision(old.layout, new.layout)
+    if late:
         warn(f"{old.files[-1].path}: {late}")
-    return found
+    return bool(late)
 
 
 def check_same(old: Description, new: Description, done: int) -> None:
     """Check that rows already written are unchanged; names of axes may change."""
-    places = np.arange(done * math.prod(old.nav_shape[1:]), dtype=np.int64)
     same = (old.shape[1:], old.dtype) == (new.shape[1:], new.dtype)
     if same and done <= new.shape[0]:
+        places = _places(old, done)
         before, after = (desc.layout.selection.at(places) for desc in (old, new))
         same = np.array_equal(before, after)
     if not same:
@@ -197,3 +201,8 @@ def check_same(old: Description, new: Description, done: int) -> None:
             found=f"{new.dtype} of shape {new.shape}",
             hint="Pass nav_shape, or sig_shape, to open_dataset.",
         )
+
+
+def _places(desc: Description, done: int) -> Index:
+    """Return the scan positions of the first ``done`` rows."""
+    return np.arange(done * math.prod(desc.nav_shape[1:]), dtype=np.int64)

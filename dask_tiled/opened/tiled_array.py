@@ -569,7 +569,7 @@ class TiledArray(LateArray):
         Warns
         -----
         UserWarning
-            Events came late: frames that counted as complete have changed.
+            Events or frames came late: frames that counted as complete or lost have changed.
         """
         hint = "Refresh the whole opened array, then slice it."
         opening, description = self._as_opened("the array cannot be refreshed", hint)

@@ -252,7 +252,7 @@ def test_late_hits_of_rows_that_are_exported_raise(path):
     target, rows = path.with_suffix(".zarr"), (1, COLUMNS, 256, 256)
     with (
         pytest.warns(UserWarning, match="events came late"),
-        refused(path, "belong to rows that are already written", dask_tiled.StaleFileError),
+        refused(path, "rows that are already written have changed", dask_tiled.StaleFileError),
     ):
         dask_tiled.to_zarr(arr, target, chunks=rows, shards=rows, follow=True, progress=False)
 
