@@ -127,7 +127,7 @@ def test_invalid_arguments(tmp_path, monkeypatch):
     np.save(path, FRAMES)
     with pytest.raises(DatasetError, match="only folders are watched"):
         dask_tiled.convert_all(path, tmp_path / "out", watch=1)
-    with pytest.raises(DatasetError, match="watch must be"):
+    with pytest.raises(DatasetError, match="watch= must be a duration"):
         dask_tiled.convert_all(tmp_path, tmp_path / "out", watch=0)
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     with pytest.raises(ImportError, match=r'pip install "dask-tiled\[watch\]"'):
