@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -83,7 +84,9 @@ def simulators(tmp_path, monkeypatch):
         told = {port: free_port() for port in ports}
         words = [str(told.get(word, word)) for word in (*command[1:], *options)]
         with open("log", "w") as log:
-            process = subprocess.Popen([program, *words], stdout=log, stderr=log)
+            process = subprocess.Popen(
+                [program, *words], stdout=log, stderr=log, start_new_session=True
+            )
         started.append(process)
 
         def is_ready():
@@ -99,7 +102,7 @@ def simulators(tmp_path, monkeypatch):
 
     yield start
     for process in started:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # simulators start processes of their own
         process.wait()
 
 
