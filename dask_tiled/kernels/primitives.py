@@ -410,9 +410,7 @@ def run_program(data, offsets, width, rows, first, pixels, program, header):
     # A short step keeps memory busy if each page is touched in time; others need all lines.
     apart = LINE_BYTES if only == layout.OWN else AHEAD
     if only == layout.FRAMES:
-        start = 0
-        while start < offsets.size:
-            start = _run_on_frames(data, offsets, width, rows, first, program[0], header, start)
+        _run_on_frames(data, offsets, width, rows, first, program[0], header)
         return
     piece = header[0, layout.PIECE] or width
     # Pieces of several frames come with their results.
@@ -475,27 +473,28 @@ def _result_row(place, row):
 
 
 @inner
-def _run_on_frames(data, offsets, width, rows, first, step, header, start):
-    """Run the primitive that adds several frames to one row of results; return the next frame."""
+def _run_on_frames(data, offsets, width, rows, first, step, header):
+    """Run the primitive that adds several frames to one row of results, row after row."""
     out = step[layout.PLACES + layout.PLACE_COLUMNS * (step[layout.OPERANDS] - 1) :]
-    row, stop = _result_row(out, rows[start]), start + 1
-    most = smaller(offsets.size, start + FRAMES_AT_ONCE)
-    while stop < most and _result_row(out, rows[stop]) == row:
-        stop += 1
     vector, size, shape = header[0, layout.VECTOR], header[0, layout.PIXEL_BYTES], header[1, :2]
-    shape[0], shape[1] = stop - start, step[layout.PLACES + layout.BASE + layout.PLACE_COLUMNS]
-    pixels = data.ctypes.data + offsets[start]
-    results = out[layout.BASE] + row * out[layout.ROW_BYTES] + first * out[layout.STEP]
-    for done in range(0, width, vector):
-        call_primitive(
-            step[layout.ADDRESS],
-            pixels + done * size,
-            offsets.ctypes.data + 8 * start,
-            shape.ctypes.data,
-            results + done * out[layout.STEP],
-            smaller(vector, width - done),
-        )
-    return stop
+    shape[1] = step[layout.PLACES + layout.BASE + layout.PLACE_COLUMNS]
+    start = stop = 0
+    while start < offsets.size:
+        row, most = _result_row(out, rows[start]), smaller(offsets.size, start + FRAMES_AT_ONCE)
+        while stop < most and _result_row(out, rows[stop]) == row:
+            stop += 1
+        shape[0], pixels = stop - start, data.ctypes.data + offsets[start]
+        results = out[layout.BASE] + row * out[layout.ROW_BYTES] + first * out[layout.STEP]
+        for done in range(0, width, vector):
+            call_primitive(
+                step[layout.ADDRESS],
+                pixels + done * size,
+                offsets.ctypes.data + 8 * start,
+                shape.ctypes.data,
+                results + done * out[layout.STEP],
+                smaller(vector, width - done),
+            )
+        start = stop
 
 
 @intrinsic
