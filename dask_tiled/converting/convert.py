@@ -17,12 +17,12 @@ from dask_tiled.converting.hyperspy_files import write_hspy, write_zspy
 from dask_tiled.converting.tiff_files import in_order, write_ome_tiff, write_tiff
 from dask_tiled.errors import DatasetError, VerificationError, nearest
 from dask_tiled.export.zarr.results import arrays_of
-from dask_tiled.export.zarr.several import arrays_by_name
 from dask_tiled.export.zarr.steps import check_blocks
 from dask_tiled.export.zarr.verification import compare_pixels, verify_zarr
 from dask_tiled.export.zarr.zarr_export import to_zarr
 from dask_tiled.files.file import HDF5, read_head
 from dask_tiled.graphs.schedulers import threads_of
+from dask_tiled.opened.inputs import arrays_by_name
 from dask_tiled.opened.tiled_array import TiledArray, read_once
 from dask_tiled.opening.arrays import open_dataset, opened
 from dask_tiled.storing.disk import unwritable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dask.array as da
@@ -78,6 +78,27 @@ def variable_of(data: Any, error: type[DatasetError] = DatasetError) -> Any:
         found=listed or "none",
         hint=f"Pick one: dataset[{names[0]!r}]." if names else None,
     )
+
+
+def arrays_by_name(data: Any) -> Mapping[str, Any] | None:
+    """Return several arrays by name: those of a mapping or of an xarray Dataset; None for one.
+
+    Raise a DatasetError if names are not texts, or there are no arrays.
+    """
+    xr = sys.modules.get("xarray")
+    if xr is not None and isinstance(data, xr.DataTree):
+        hint = "Pass a mapping of names to its arrays."
+        raise DatasetError("a tree of Datasets cannot be exported", found="DataTree", hint=hint)
+    if xr is not None and isinstance(data, xr.Dataset):
+        names = [*data.data_vars]
+        return {str(name): data[name] for name in names} if len(names) > 1 else None
+    if not isinstance(data, Mapping):
+        return None
+    wrong = next((name for name in data if not isinstance(name, str)), None)
+    if wrong is not None or not data:
+        expected, found = "names of arrays as text", "none" if wrong is None else repr(wrong)
+        raise DatasetError("invalid mapping of arrays", expected=expected, found=found)
+    return data
 
 
 def attributes_in(data: Any) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
@@ -44,27 +43,6 @@ RESUMED = "With resume=True, the same call adds those that can be read by then."
 IMAGE = "layout='group', 2 to 5 axes: time, channels, space, with positive scales"
 """What makes an array an image of OME-Zarr."""
 KEPT = "The existing group is unchanged until the same call can read all arrays."
-
-
-def arrays_by_name(data: Any) -> Mapping[str, Any] | None:
-    """Return several arrays by name: those of a mapping or of an xarray Dataset; None for one.
-
-    Raise a DatasetError if names are not texts, or there are no arrays.
-    """
-    xr = sys.modules.get("xarray")
-    if xr is not None and isinstance(data, xr.DataTree):
-        hint = "Pass a mapping of names to its arrays."
-        raise DatasetError("a tree of Datasets cannot be exported", found="DataTree", hint=hint)
-    if xr is not None and isinstance(data, xr.Dataset):
-        names = [*data.data_vars]
-        return {str(name): data[name] for name in names} if len(names) > 1 else None
-    if not isinstance(data, Mapping):
-        return None
-    wrong = next((name for name in data if not isinstance(name, str)), None)
-    if wrong is not None or not data:
-        expected, found = "names of arrays as text", "none" if wrong is None else repr(wrong)
-        raise DatasetError("invalid mapping of arrays", expected=expected, found=found)
-    return data
 
 
 class PlannedArray(NamedTuple):

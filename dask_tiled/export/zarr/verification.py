@@ -19,7 +19,6 @@ from dask_tiled.export.zarr.encoding import Encoder
 from dask_tiled.export.zarr.group import DATA, node_names
 from dask_tiled.export.zarr.levels import Level, LevelStack
 from dask_tiled.export.zarr.parts import BlockPixels, Place
-from dask_tiled.export.zarr.several import arrays_by_name
 from dask_tiled.export.zarr.stored_chunks import StoredChunks
 from dask_tiled.files.file import File
 from dask_tiled.model.indexing import Array, Box
@@ -27,7 +26,7 @@ from dask_tiled.model.layout import MAX_NDIM
 from dask_tiled.model.mark import MARK
 from dask_tiled.model.pyramids import METHODS, Halving
 from dask_tiled.opened.axes import shown_of
-from dask_tiled.opened.inputs import is_array
+from dask_tiled.opened.inputs import arrays_by_name, is_array
 from dask_tiled.opening.arrays import opened
 from dask_tiled.reading.reader import Source, Workspace
 from dask_tiled.storing.folders import FileReader, local_path

@@ -14,11 +14,12 @@ from dask_tiled.export.zarr.following import follow_files
 from dask_tiled.export.zarr.layout import Settings
 from dask_tiled.export.zarr.plan import plan_of
 from dask_tiled.export.zarr.results import arrays_of, results_of
-from dask_tiled.export.zarr.several import arrays_by_name, export_each
+from dask_tiled.export.zarr.several import export_each
 from dask_tiled.export.zarr.sources import may_read
 from dask_tiled.export.zarr.steps import ExportSource, Layouts, check_blocks
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.pyramids import Method
+from dask_tiled.opened.inputs import arrays_by_name
 from dask_tiled.storing.beginning import begin
 from dask_tiled.storing.folders import local_path
 
