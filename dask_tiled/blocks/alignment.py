@@ -10,7 +10,7 @@ from dask_tiled.opened.spec import Given
 from dask_tiled.opened.tiled_array import read_once
 from dask_tiled.tiling.bases import Chunks, cut_no_block, split
 from dask_tiled.tiling.scheme import negotiate
-from dask_tiled.tiling.sizes import grown
+from dask_tiled.tiling.sizes import divides, grown
 
 TASK_BYTES = 16 << 20
 """Bytes read by a task at a time, unless a shard is larger. The allocator reuses memory of this
@@ -41,7 +41,7 @@ def aligned_chunks(given: Given, grid: tuple[int, ...]) -> Chunks:
         small = _split(shape, sizes)
         if cut or cut_no_block(desc, small, given.chunks):
             return small
-    if not any(n % size for axis, size in zip(given.chunks, grid, strict=True) for n in axis[:-1]):
+    if divides(grid, given.chunks):
         return given.chunks
     wanted = given.chunksize
     if desc is not None:

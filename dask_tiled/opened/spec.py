@@ -8,7 +8,7 @@ import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
-from dask_tiled.model.description import Description
+from dask_tiled.model.description import Description, facts_of
 from dask_tiled.opened.axes import ArrayAxes, shown_of
 from dask_tiled.opened.tiled_array import description_of
 from dask_tiled.tiling.bases import Chunks
@@ -53,3 +53,8 @@ class Given(NamedTuple):
     def nav_ndim(self) -> int:
         """Number of leading axes that can be cut without cutting frames."""
         return self.ndim if self.description is None else self.description.nav_ndim
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether pixels are numbers of labelled regions."""
+        return bool(facts_of(self.description).get("has_labels"))

@@ -13,7 +13,7 @@ from dask.utils import parse_bytes
 from numpy.lib.array_utils import normalize_axis_index
 
 from dask_tiled.errors import TilingError
-from dask_tiled.tiling.bases import ceil_div, largest_divisor, split
+from dask_tiled.tiling.bases import Chunks, ceil_div, largest_divisor, split
 
 
 def least_count(
@@ -160,3 +160,14 @@ def grown(grid: Sequence[int], shape: tuple[int, ...], budget: int, first: int =
         if sizes[k] < shape[k]:
             break
     return sizes
+
+
+def common_sizes(chunks: Chunks) -> tuple[int, ...]:
+    """Return the largest sizes that divide all chunks but the last ones along each axis."""
+    return tuple(math.gcd(*axis[:-1]) if len(axis) > 1 else max(axis, default=1) for axis in chunks)
+
+
+def divides(grid: Sequence[int], chunks: Chunks) -> bool:
+    """Return whether chunk edges lie on the grid."""
+    axes = zip(chunks, grid, strict=True)
+    return not any(n % size for axis, size in axes for n in axis[:-1])

@@ -8,15 +8,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from dask_tiled.errors import DatasetError, TilingError, check_whole
-from dask_tiled.export.zarr.frame_grids import cut_frame, cut_shard, larger_frames
 from dask_tiled.export.zarr.levels import BLOCK_BYTES
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.description import facts_of
+from dask_tiled.model.description import Description
 from dask_tiled.model.ome_axes import halved_axes
 from dask_tiled.model.pyramids import METHODS, Halving
 from dask_tiled.opened.spec import Given
-from dask_tiled.tiling.bases import Chunks, largest_divisor
-from dask_tiled.tiling.sizes import divided, equal_chunks, grown
+from dask_tiled.tiling.bases import largest_divisor
+from dask_tiled.tiling.frames import cut_frame, cut_shard
+from dask_tiled.tiling.sizes import common_sizes, divided, equal_chunks, grown
 
 CHUNK_BYTES = 1 << 20
 """Bytes of a zarr chunk before compression, unless one frame is larger. Such a chunk stays in
@@ -65,7 +65,7 @@ def grids_of(
         grid = equal_chunks("zarr chunks", chunks, shape, dtype, dims)
     else:
         whole, size, desc = given.nav_ndim, dtype.itemsize, given.description
-        large = larger_frames(given, SHARD_BYTES)
+        large = larger_frames(given)
         if large and shard is None and not keeps:
             grid, shard = cut_frame(large, CHUNK_BYTES // size, SHARD_BYTES // size)
         elif shard is None and desc is not None and not keeps:
@@ -89,15 +89,12 @@ def grids_of(
     return grid, shard
 
 
-def common_sizes(chunks: Chunks) -> tuple[int, ...]:
-    """Return the largest sizes that divide all chunks but the last ones along each axis."""
-    return tuple(math.gcd(*axis[:-1]) if len(axis) > 1 else max(axis, default=1) for axis in chunks)
-
-
-def divides(grid: Sequence[int], chunks: Chunks) -> bool:
-    """Return whether chunk edges lie on the grid."""
-    axes = zip(chunks, grid, strict=True)
-    return not any(n % size for axis, size in axes for n in axis[:-1])
+def larger_frames(given: Given) -> Description | None:
+    """Return the description of an opened array with frames larger than a shard; None of others."""
+    desc = given.description
+    if desc is None or math.prod(desc.sig_shape) * given.dtype.itemsize <= SHARD_BYTES:
+        return None
+    return desc
 
 
 def pyramid_of(
@@ -162,8 +159,8 @@ def pyramid_of(
     else:
         most = max(0, longest - 1).bit_length()
         count = check_whole("pyramid", wanted, least=0, most=most)
-    cut = larger_frames(given, SHARD_BYTES) is not None
-    if count and method == "mean" and facts_of(desc).get("has_labels"):
+    cut = larger_frames(given) is not None
+    if count and method == "mean" and given.has_labels:
         problem = "the levels of a label image cannot be means of labels"
         expected = "pyramid_method='nearest' (the default for labels) or 'mode'"
         raise DatasetError(problem, expected=expected, found="pyramid_method='mean'")

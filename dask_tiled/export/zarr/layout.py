@@ -16,7 +16,6 @@ from dask_tiled.export.zarr.group import DATA, Coordinate, Dimensions, coordinat
 from dask_tiled.export.zarr.levels import Level, LevelStack
 from dask_tiled.export.zarr.results import LateResult, check_names
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.description import facts_of
 from dask_tiled.model.mark import MARK, attributes_of, json_value
 from dask_tiled.model.ome_zarr import image_of
 from dask_tiled.opened.spec import Given
@@ -157,8 +156,7 @@ def _nodes(
         paths = [node.path for node in nodes]
         version = VERSIONS[settings.zarr_format]
         told = paths, settings.names, shown.axes, given.dtype, halving, version
-        has_labels = bool(facts_of(desc).get("has_labels"))
-        image = image_of(*told, title=settings.title, has_labels=has_labels)
+        image = image_of(*told, title=settings.title, has_labels=given.has_labels)
         of_levels = {"pyramid": {"levels": paths, **halving._asdict()}} if pyramid.levels else {}
         listed = {"results": [one.name for one in results]} if results else {}
         of_group = json_value({MARK: small | of_levels | listed, **image})

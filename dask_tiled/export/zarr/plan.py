@@ -12,7 +12,7 @@ from dask.base import tokenize
 
 from dask_tiled.blocks.alignment import aligned_chunks
 from dask_tiled.errors import DatasetError, TilingError
-from dask_tiled.export.zarr.grids import ChunkGrid, Pyramid, divides, grids_of, pyramid_of
+from dask_tiled.export.zarr.grids import ChunkGrid, Pyramid, grids_of, pyramid_of
 from dask_tiled.export.zarr.group import dimension_names
 from dask_tiled.export.zarr.layout import ExportLayout, Settings, layout_of
 from dask_tiled.export.zarr.levels import Level, LevelStack
@@ -22,6 +22,7 @@ from dask_tiled.model.axes import Axis
 from dask_tiled.model.calibration import check_counts
 from dask_tiled.opened.spec import Given
 from dask_tiled.tiling.bases import Chunks, split
+from dask_tiled.tiling.sizes import divides
 
 
 class BlockPass(NamedTuple):

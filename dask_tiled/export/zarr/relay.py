@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dask_tiled.export.zarr.frame_grids import larger_frames
-from dask_tiled.export.zarr.grids import SHARD_BYTES, ChunkGrid, common_sizes, grids_of
+from dask_tiled.export.zarr.grids import ChunkGrid, grids_of, larger_frames
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.description import Description
 from dask_tiled.model.events import EventRun
@@ -17,7 +16,7 @@ from dask_tiled.opened.spec import Given
 from dask_tiled.reading.planning import cut_to, frame_ranges
 from dask_tiled.reading.ranges import ReadRanges
 from dask_tiled.tiling.bases import Chunks
-from dask_tiled.tiling.sizes import divided
+from dask_tiled.tiling.sizes import common_sizes, divided
 
 MOST_TIMES = 4
 """Exports that would read bytes this many times are faster through a temporary store."""
@@ -50,7 +49,7 @@ def relayed(given: Given, chunks: Chunks, *, keeps: bool = False) -> ChunkGrid |
         return None
     sizes, nav = common_sizes(given.chunks) if keeps else shape, desc.nav_ndim
     shard = divided(sizes, shape, nav, math.prod(given.chunksize))
-    if larger_frames(given, SHARD_BYTES) and given.chunksize[nav:] != shape[nav:]:
+    if larger_frames(given) and given.chunksize[nav:] != shape[nav:]:
         shard = given.chunksize  # whole blocks of the file
     chunk = [
         n if n % block and n < size else min(n, block)

@@ -21,7 +21,6 @@ from dask_tiled.export.zarr.stored_chunks import level_array
 from dask_tiled.export.zarr.targets import ZarrTarget, write_blocks
 from dask_tiled.export.zarr.tile_writer import write_and_compute
 from dask_tiled.export.zarr.windows import with_windows
-from dask_tiled.model.description import facts_of
 from dask_tiled.opened.axes import shown_of
 from dask_tiled.opened.inputs import attributes_in
 from dask_tiled.opened.spec import Given
@@ -59,7 +58,7 @@ class ExportSource(NamedTuple):
             raise DatasetError("unknown zarr_format", expected="2 or 3", found=found)
         given, method = Given.of(arr), settings.pyramid_method
         if method is None:
-            method = "nearest" if facts_of(given.description).get("has_labels") else "mean"
+            method = "nearest" if given.has_labels else "mean"
         attributes = own_attributes(of_xarray, given) | dict(attributes or {})
         return cls(arr, given, settings._replace(attributes=attributes, pyramid_method=method))
 

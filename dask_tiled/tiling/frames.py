@@ -1,4 +1,4 @@
-"""Choose the zarr chunks and shards into which frames larger than a shard are cut."""
+"""Choose the zarr chunks and shards into which large frames are cut."""
 
 from __future__ import annotations
 
@@ -6,22 +6,13 @@ import math
 from collections.abc import Sequence
 
 from dask_tiled.model.description import Description
-from dask_tiled.opened.spec import Given
 from dask_tiled.tiling.bases import bases, ceil_div, largest_divisor, part_bases
 
 SHORT = 16
 """Length up to which axes, such as colours, are not cut."""
 
 
-def larger_frames(given: Given, nbytes: int) -> Description | None:
-    """Return the description of an opened array with frames above ``nbytes``; None of others."""
-    desc = given.description
-    if desc is None or math.prod(desc.sig_shape) * given.dtype.itemsize <= nbytes:
-        return None
-    return desc
-
-
-def usual_side(sig: Sequence[int], pixels: int) -> int:
+def _usual_side(sig: Sequence[int], pixels: int) -> int:
     """Return the power of two that is the length of chunks of about so many pixels."""
     short = [n for n in sig if n <= SHORT]
     return 1 << math.ceil(math.log2(pixels / math.prod(short)) / max(1, len(sig) - len(short)))
@@ -36,7 +27,7 @@ def cut_frame(
     length.
     """
     nav, sig = desc.nav_ndim, desc.sig_shape
-    side = usual_side(sig, pixels)
+    side = _usual_side(sig, pixels)
     blocks = [base.size for base in part_bases(desc.layout, bases(desc)[nav:], shard_pixels)]
     chunk = [_length(*one, side) for one in zip(sig, blocks, strict=True)]
     shard = [ceil_div(block, k) * k for block, k in zip(blocks, chunk, strict=True)]
@@ -69,6 +60,6 @@ def _length(n: int, block: int, side: int) -> int:
 
 def cut_shard(desc: Description, shard: tuple[int, ...], pixels: int) -> tuple[int, ...]:
     """Divide the signal axes of a shard into chunks of about so many pixels, if they divide it."""
-    side, nav = usual_side(desc.sig_shape, pixels), desc.nav_ndim
+    side, nav = _usual_side(desc.sig_shape, pixels), desc.nav_ndim
     parts = ((n, largest_divisor(n, side)) for n in shard[nav:])
     return (*shard[:nav], *(part if 4 * part > side else n for n, part in parts))
