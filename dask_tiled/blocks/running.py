@@ -33,6 +33,7 @@ Consume = Callable[[Box, Array | Source], None]
 def run_on_blocks(
     consume: Consume,
     arr: da.Array,
+    chunks: Chunks | None = None,
     *,
     beside: Sequence[da.Array] = (),
     name: str,
@@ -40,7 +41,7 @@ def run_on_blocks(
     show: bool | None,
     title: str,
 ) -> list[Array]:
-    """Call a function with the box and the pixels of every chunk of an array.
+    """Call a function with the box and the pixels of every chunk of an array, which is read once.
 
     If an opened array has many chunks, a task takes several in turn.
 
@@ -49,6 +50,8 @@ def run_on_blocks(
     consume : callable
         Called with the box of a chunk and its pixels; for an opened array with the source to read
         them from.
+    chunks : tuple of tuple of int, optional
+        Other chunks than those of the array.
     beside : sequence of dask.array.Array
         Arrays to compute in the same graph, and to return.
     name : str
@@ -60,11 +63,12 @@ def run_on_blocks(
     title : str
         Label of the bar.
     """
+    arr = read_once(arr, chunks)
     grid = Grid.of(arr.chunks)
     if not isinstance(arr, TiledArray) or arr.description is None:
         func = partial(_consume, consume)
-        chunks, meta = _ones(arr), np.empty((0,) * arr.ndim, dtype=bool)
-        done = da.map_blocks(func, arr, grid, chunks=chunks, dtype=bool, meta=meta, name=name)
+        ones, meta = _ones(arr), np.empty((0,) * arr.ndim, dtype=bool)
+        done = da.map_blocks(func, arr, grid, chunks=ones, dtype=bool, meta=meta, name=name)
         return run_tasks(done, arr, *beside, wanted=wanted, show=show, title=title)
     merged = read_once(arr, merged_blocks(arr.chunks, arr.dtype.itemsize))
     whole: list[Block] = []

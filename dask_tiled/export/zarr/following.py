@@ -20,7 +20,6 @@ from dask_tiled.model.growth import Sample
 from dask_tiled.model.layout import Layout
 from dask_tiled.opened.growing import refreshed, rows_as_they_come, rows_there, with_many_frames
 from dask_tiled.opened.spec import Given
-from dask_tiled.opened.tiled_array import read_once
 from dask_tiled.storing.beginning import begin
 from dask_tiled.storing.folders import local_path
 from dask_tiled.storing.places import Place
@@ -86,9 +85,9 @@ def follow_files(
                 done = _still_right(place, step, rows.description, sizes[0])
             if rows.complete:
                 _note_sample(place, rows.description.layout)
-            blocks = read_once(rows.arr, tuple(map(split, rows.arr.shape, sizes)))
+            chunks, target = tuple(map(split, rows.arr.shape, sizes)), ZarrTarget(step.stack, place)
             some = range(rows.first // sizes[0], -(-rows.stop // sizes[0]))
-            write_blocks(blocks, ZarrTarget(step.stack, place), done, show=False, rows=some)
+            write_blocks(rows.arr, chunks, target, done, show=False, rows=some)
             bar.total = nbytes
             bar.update((rows.stop - rows.first) * nbytes // rows.arr.shape[0])
         place.commit(with_windows(step.documents, step.stack, place), step.keys())

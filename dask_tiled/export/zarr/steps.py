@@ -24,7 +24,6 @@ from dask_tiled.export.zarr.windows import with_windows
 from dask_tiled.opened.axes import shown_of
 from dask_tiled.opened.inputs import attributes_in
 from dask_tiled.opened.spec import Given
-from dask_tiled.opened.tiled_array import read_once
 from dask_tiled.opening.arrays import opened
 from dask_tiled.storing.places import Place
 
@@ -103,11 +102,9 @@ def store(
                 pairs = zip(some.results, found, strict=True)
                 made |= {name: computed(told[name], pixels) for name, pixels in pairs}
                 continue
-            if some.source is None:
-                blocks = read_once(arr, some.chunks)
-            else:
-                blocks = level_array(places[some.step], some.source, some.chunks)
-            write_blocks(blocks, target, done, show=show)
+            level = some.source
+            read = arr if level is None else level_array(places[some.step], level, some.chunks)
+            write_blocks(read, some.chunks, target, done, show=show)
         # Results are stored together with the metadata that makes them visible.
         stored = (encoded(level, made[level.name]) for level in step.results)
         documents = with_windows(step.documents, step.stack, place)

@@ -17,7 +17,7 @@ from dask_tiled.plans.tasks import Block
 from dask_tiled.reading.lending import lent_workspace
 from dask_tiled.reading.reader import Source
 from dask_tiled.storing.places import Place, fingerprint
-from dask_tiled.tiling.bases import Grid
+from dask_tiled.tiling.bases import Chunks, Grid
 
 
 class ZarrTarget:
@@ -59,6 +59,7 @@ class ZarrTarget:
 
 def write_blocks(
     arr: da.Array,
+    chunks: Chunks,
     target: ZarrTarget,
     done: Collection[str],
     *,
@@ -66,14 +67,14 @@ def write_blocks(
     rows: Container[int] | None = None,
     results: Sequence[da.Array] = (),
 ) -> list[Array]:
-    """Write the chunks of an array, except those already stored, and compute results as well.
+    """Write an array in ``chunks``, except those already stored, and compute results as well.
 
     Parameters
     ----------
     rows : container of int, optional
         Positions along the first axis of the chunks to write; by default all.
     """
-    grid = Grid.of(arr.chunks)
+    grid = Grid.of(chunks)
 
     def wanted(block: Block) -> bool:
         if rows is not None and block[0] not in rows:
@@ -83,6 +84,7 @@ def write_blocks(
     return run_on_blocks(
         target.write,
         arr,
+        chunks,
         beside=results,
         name=f"to-zarr-{target.token}",  # unique, so that no cache reuses the result
         wanted=wanted if done or rows is not None else None,

@@ -149,7 +149,7 @@ def write_and_compute(
     """Write the chunks of an array, tile by tile if it is an opened one, and compute results."""
     desc = description_of(arr)
     if desc is None:
-        return write_blocks(arr, target, done, show=show, results=results)
+        return write_blocks(arr, arr.chunks, target, done, show=show, results=results)
     grid = Grid.of(arr.chunks)
     boxes = map(grid.box, product(*map(range, arr.numblocks)))
     whole = [box for box in boxes if all(key in done for key in target.stack.keys(box))]
