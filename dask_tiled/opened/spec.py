@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, Self
 
 import dask.array as da
@@ -53,6 +54,12 @@ class Given(NamedTuple):
     def nav_ndim(self) -> int:
         """Number of leading axes that can be cut without cutting frames."""
         return self.ndim if self.description is None else self.description.nav_ndim
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of a frame of an opened array; 0 of any other."""
+        desc = self.description
+        return 0 if desc is None else math.prod(desc.sig_shape) * self.dtype.itemsize
 
     @property
     def has_labels(self) -> bool:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from dask_tiled.errors import DatasetError, TilingError, check_whole
 from dask_tiled.export.zarr.levels import BLOCK_BYTES
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.description import Description
 from dask_tiled.model.ome_axes import halved_axes
 from dask_tiled.model.pyramids import METHODS, Halving
 from dask_tiled.opened.spec import Given
@@ -65,18 +64,18 @@ def grids_of(
         grid = equal_chunks("zarr chunks", chunks, shape, dtype, dims)
     else:
         whole, size, desc = given.nav_ndim, dtype.itemsize, given.description
-        large = larger_frames(given)
-        if large and shard is None and not keeps:
-            grid, shard = cut_frame(large, CHUNK_BYTES // size, SHARD_BYTES // size)
-        elif shard is None and desc is not None and not keeps:
-            grid = divided(shape, shape, whole, CHUNK_BYTES // size)
-            shard = tuple(grown(grid, shape, SHARD_BYTES // size))
-        else:
+        large = given.frame_bytes > SHARD_BYTES
+        if desc is None or keeps or shard is not None:
             sizes = common_sizes(given.chunks) if keeps else given.chunksize
             shard = shard or divided(sizes, shape, whole, SHARD_BYTES // size)
             grid = divided(shard, shape, whole, CHUNK_BYTES // size)
-            if large:
-                grid = cut_shard(large, grid, CHUNK_BYTES // size)
+            if desc is not None and large:
+                grid = cut_shard(desc, grid, CHUNK_BYTES // size)
+        elif large:
+            grid, shard = cut_frame(desc, CHUNK_BYTES // size, SHARD_BYTES // size)
+        else:
+            grid = divided(shape, shape, whole, CHUNK_BYTES // size)
+            shard = tuple(grown(grid, shape, SHARD_BYTES // size))
         if shards is None and grid == shard:
             shard = None
     if shard is None:
@@ -87,14 +86,6 @@ def grids_of(
     if any(n % k for n, k in zip(shard, grid, strict=True)):
         raise TilingError("shards must be multiples of zarr chunks", expected=grid, found=shard)
     return grid, shard
-
-
-def larger_frames(given: Given) -> Description | None:
-    """Return the description of an opened array with frames larger than a shard; None of others."""
-    desc = given.description
-    if desc is None or math.prod(desc.sig_shape) * given.dtype.itemsize <= SHARD_BYTES:
-        return None
-    return desc
 
 
 def pyramid_of(
@@ -159,7 +150,7 @@ def pyramid_of(
     else:
         most = max(0, longest - 1).bit_length()
         count = check_whole("pyramid", wanted, least=0, most=most)
-    cut = larger_frames(given) is not None
+    cut = given.frame_bytes > SHARD_BYTES
     if count and method == "mean" and given.has_labels:
         problem = "the levels of a label image cannot be means of labels"
         expected = "pyramid_method='nearest' (the default for labels) or 'mode'"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dask_tiled.export.zarr.grids import ChunkGrid, grids_of, larger_frames
+from dask_tiled.export.zarr.grids import SHARD_BYTES, ChunkGrid, grids_of
 from dask_tiled.model.blocks import BlockRange
 from dask_tiled.model.description import Description
 from dask_tiled.model.events import EventRun
@@ -49,7 +49,7 @@ def relayed(given: Given, chunks: Chunks, *, keeps: bool = False) -> ChunkGrid |
         return None
     sizes, nav = common_sizes(given.chunks) if keeps else shape, desc.nav_ndim
     shard = divided(sizes, shape, nav, math.prod(given.chunksize))
-    if larger_frames(given) and given.chunksize[nav:] != shape[nav:]:
+    if given.frame_bytes > SHARD_BYTES and given.chunksize[nav:] != shape[nav:]:
         shard = given.chunksize  # whole blocks of the file
     chunk = [
         n if n % block and n < size else min(n, block)
