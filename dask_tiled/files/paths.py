@@ -54,6 +54,15 @@ def absolute(path: str | os.PathLike[str]) -> str:
     return os.path.normpath(os.path.abspath(path))
 
 
+def from_the_root(path: Any) -> Any:
+    """Make paths absolute, so that they stay valid when the working directory changes."""
+    if isinstance(path, (str, os.PathLike)):
+        text = os.fspath(path)
+        plain = isinstance(text, str) and text and "\0" not in text and "://" not in text
+        return absolute(text) if plain else path
+    return [*map(from_the_root, path)] if isinstance(path, (list, tuple)) else path
+
+
 def without_scheme(text: str) -> str:
     """Return the path in a ``file://`` URL; other texts are returned unchanged."""
     path = text.removeprefix("file://")

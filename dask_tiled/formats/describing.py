@@ -142,15 +142,6 @@ def _path_text(path: Any) -> str:
     return without_scheme(text)
 
 
-def from_the_root(path: Any) -> Any:
-    """Make paths absolute, so that they stay valid when the working directory changes."""
-    if isinstance(path, (str, os.PathLike)):
-        text = os.fspath(path)
-        plain = isinstance(text, str) and text and "\0" not in text and "://" not in text
-        return absolute(text) if plain else path
-    return [*map(from_the_root, path)] if isinstance(path, (list, tuple)) else path
-
-
 PATIENCE, POLL = 30.0, 0.1
 """How long to wait for files that others name, and how long between attempts, in seconds."""
 

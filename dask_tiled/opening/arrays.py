@@ -11,7 +11,7 @@ import dask.array as da
 import numpy.typing as npt
 
 from dask_tiled.errors import DatasetError, TilingError
-from dask_tiled.formats.describing import from_the_root
+from dask_tiled.files.paths import from_the_root
 from dask_tiled.model.calibration import Calibrations
 from dask_tiled.model.corrections import Corrections
 from dask_tiled.model.description import Description

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from dask_tiled.errors import DatasetError, UnknownFormatError, UnknownOptionError, printable
-from dask_tiled.formats.describing import from_the_root
+from dask_tiled.files.paths import from_the_root
 from dask_tiled.model.description import Description, facts_of
 from dask_tiled.model.doubts import OF_THE_LIST
 from dask_tiled.model.listing import DATA, Listing, listing_all
