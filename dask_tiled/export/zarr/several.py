@@ -30,7 +30,7 @@ from dask_tiled.storing.nodes import files, is_document, is_note
 from dask_tiled.storing.places import Place, fingerprint
 
 if TYPE_CHECKING:
-    import zarr
+    pass
 
 FAULTS = DatasetError, ImportError, OSError
 """Errors of files that cannot be read."""
@@ -211,7 +211,7 @@ class Export:
         content = self.places[-1].content
         there = content.keys()
         if lacking:
-            content.remove(x for x in there if not _is_in(x, names) and not is_note(x))
+            content.remove(x for x in there if not is_note(x) and not _is_in(x, names))
         documents = sorted(x for x in there if is_document(x) and _is_in(x, names))
         reader = self.places[-1].reader()
         of_nodes = {key: bytes(reader.get(key) or b"") for key in documents}
@@ -296,14 +296,12 @@ def export_each(
     overwrite: bool,
     resume: bool,
     show: bool | None,
-) -> zarr.Group:
+) -> None:
     """Export arrays to the nodes of one group, one after the other.
 
     Raise a DatasetError if some arrays cannot be read: at a path, a new group then holds the
     others, and the same call adds what is lacking. An existing group is replaced only by all.
     """
-    import zarr
-
     nodes, path = node_names(arrays), local_path(store)
     planned, failed = planned_arrays(arrays, settings, path)
     if not planned:
@@ -336,9 +334,6 @@ def export_each(
     if failed:
         again = AGAIN if resume else RESUMED
         raise _failure(failed, nodes, path, f"The group has the others. {again}")
-    if path is not None:  # zarr would treat a name with ``::`` as a URL
-        return zarr.open_group(zarr.storage.LocalStore(path, read_only=True), mode="r")
-    return zarr.open_group(store, mode="r+")
 
 
 def _failure(

@@ -201,7 +201,8 @@ def to_zarr(
     if several is not None:
         own = {"dimension_names": dimension_names, "with_results": with_results, "follow": follow}
         _check_shared(own)
-        return export_each(several, store, asked, overwrite=overwrite, resume=resume, show=progress)
+        export_each(several, store, asked, overwrite=overwrite, resume=resume, show=progress)
+        return _stored(store)
     source = ExportSource.of(arr, asked)
     results = arrays_of(with_results)
     _check_results(results, layout, follow=follow)
@@ -218,19 +219,18 @@ def to_zarr(
             rest = check_seconds("rest", rest)
             arr, settings, show = source.arr, source.settings, progress
             follow_files(arr, store, settings, rest, overwrite=overwrite, resume=resume, show=show)
-    return _opened(store, source.settings.member)
+    return _stored(store, source.settings.member)
 
 
-def _opened(store: Any, member: str) -> zarr.Array[Any]:
-    """Open the exported array."""
+def _stored(store: Any, member: str = "") -> zarr.Array[Any] | zarr.Group:
+    """Open the exported array, or the group of several."""
     import zarr
 
     path = local_path(store)
     if path is not None:  # zarr would treat a name with ``::`` as a URL
-        place = zarr.storage.LocalStore(path, read_only=True)
-        return zarr.open_array(place, mode="r", path=member)
+        return zarr.open(zarr.storage.LocalStore(path, read_only=True), mode="r", path=member)
     # Stores that cannot be made read-only, such as zip files, refuse mode "r".
-    return zarr.open_array(store, mode="r+", path=member)
+    return zarr.open(store, mode="r+", path=member)
 
 
 def _check_results(results: Mapping[str, da.Array], layout: Any, *, follow: bool) -> None:
