@@ -76,6 +76,14 @@ def readable(unit: str, size: float) -> tuple[str, float]:
     return str(known._replace(prefix=prefix)), 10.0 ** (known.power - power)
 
 
+def prefixed(unit: str, size: float) -> tuple[str, float]:
+    """Return a unit with the prefix of a size below 1, and how much 1 is in it."""
+    if not 0 < abs(size) < 1:
+        return unit, 1.0
+    power = max(math.floor(math.log10(abs(size))) // 3 * 3, min(SHOWN))
+    return f"{SHOWN[power]}{unit}", 10.0**-power
+
+
 def shifted(number: float, power: int) -> float:
     """Multiply by a power of ten, without errors of rounding."""
     return float(Decimal(repr(float(number))).scaleb(power))

@@ -21,7 +21,7 @@ with pixels: their storage is analysed in the same way for all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from dask_tiled.formats.hdf5.convention import Convention
 from dask_tiled.formats.hdf5.conventions.axes_in_json import NionSwift, Vigra
@@ -36,7 +36,7 @@ from dask_tiled.formats.hdf5.conventions.image import ColourImages
 from dask_tiled.formats.hdf5.conventions.imaris import Imaris
 from dask_tiled.formats.hdf5.conventions.nexus import Nexus
 from dask_tiled.formats.hdf5.conventions.velox import Velox
-from dask_tiled.formats.tools import Entry
+from dask_tiled.model.instrument import entries
 
 CONVENTIONS: Sequence[Convention] = (
     Velox(),
@@ -56,14 +56,5 @@ CONVENTIONS: Sequence[Convention] = (
 """In order of precedence."""
 
 
-def _instrument() -> Mapping[str, Sequence[Entry]]:
-    entries: dict[str, list[Entry]] = {}
-    for convention in CONVENTIONS:
-        for row in convention.instrument:
-            entry = Entry(f"hdf5/facts/{row.path}", row.unit, row.read, row.when)
-            entries.setdefault(row.name, []).append(entry)
-    return entries
-
-
-INSTRUMENT = _instrument()
+INSTRUMENT = entries({"hdf5/facts": [row for one in CONVENTIONS for row in one.instrument]})
 """Instrument entries of all conventions."""

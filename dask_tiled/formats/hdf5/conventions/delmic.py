@@ -21,7 +21,7 @@ from dask_tiled.formats.hdf5.datasets import MOST_OBJECTS, Found, Picture, pictu
 from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.axes import Axis
-from dask_tiled.model.units import SHOWN
+from dask_tiled.model.units import prefixed
 
 START, IMAGE = "Acquisition", "ImageData/Image"
 NEEDED = "SVIData", "PhysicalData", IMAGE
@@ -114,7 +114,8 @@ class Delmic(Convention):
         resolved: dict[str, list[Acquisition]] = {}
         for rank, one in ranked:
             if rank == RESOLVED:
-                resolved.setdefault(_polarization(tree, one), []).append(one)
+                polarization = text(_value(tree, one.group, "PhysicalData/Polarization"))
+                resolved.setdefault(polarization, []).append(one)
         for polarization, some in resolved.items():
             alike = {(one.shown, one.labels, one.picture.shape, one.picture.dtype) for one in some}
             whole = scan and math.prod(scan) == len(some) and len(alike) == 1
@@ -192,7 +193,7 @@ def _axis(tree: Tree, one: Acquisition, name: str, prefix: str) -> Axis:
     offset = number(_value(tree, one.group, f"ImageData/{name}Offset"), 0.0)
     if name in POSITIONS:
         step = POSITIONS[name] * number(points, 0.0)
-        units, factor = _prefixed("m", step)
+        units, factor = prefixed("m", step)
         first = factor * (offset - (size - 1) / 2 * step)
         title = f"{prefix}{NAMES[name]}" if name in BEAM else NAMES[name]
         return Axis.calibrated(title, units, factor * step, first, signed=True)
@@ -200,26 +201,14 @@ def _axis(tree: Tree, one: Acquisition, name: str, prefix: str) -> Axis:
     if base is None or points.dtype.kind not in "fiu":
         return Axis(NAMES[name])
     if points.shape != (size,):
-        units, factor = _prefixed(base, offset or number(points, 0.0))
+        units, factor = prefixed(base, offset or number(points, 0.0))
         return Axis.calibrated(NAMES[name], units, factor * number(points, 0.0), factor * offset)
-    units, factor = _prefixed(base, float(points.mean()))
+    units, factor = prefixed(base, float(points.mean()))
     return Axis.at(NAMES[name], units, factor * points) or Axis(NAMES[name])
-
-
-def _prefixed(unit: str, size: float) -> tuple[str, float]:
-    """Return a unit with the prefix of a size below 1, and how much 1 is in it."""
-    if not 0 < abs(size) < 1:
-        return unit, 1.0
-    power = max(math.floor(math.log10(abs(size))) // 3 * 3, min(SHOWN))
-    return f"{SHOWN[power]}{unit}", 10.0**-power
 
 
 def _number(tree: Tree, one: Acquisition, name: str) -> float:
     return number(_value(tree, one.group, f"ImageData/{name}"), 0.0)
-
-
-def _polarization(tree: Tree, one: Acquisition) -> str:
-    return text(_value(tree, one.group, "PhysicalData/Polarization"))
 
 
 def _value(tree: Tree, group: Any, path: str) -> Any:

@@ -16,7 +16,12 @@ from typing import Any
 
 from dask_tiled.errors import DatasetError
 from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row
-from dask_tiled.formats.hdf5.conventions.velox_axes import energies_in, lengths_in, metadata_of
+from dask_tiled.formats.hdf5.conventions.velox_axes import (
+    detector_in,
+    energies_in,
+    lengths_in,
+    metadata_of,
+)
 from dask_tiled.formats.hdf5.conventions.velox_events import Streams
 from dask_tiled.formats.hdf5.conventions.velox_json import (
     Json,
@@ -81,9 +86,7 @@ STAMPS = "*Metadata/CustomProperties/*.TimeStamp/value"
 
 def _of_detector(said: Json, keys: tuple[str, ...]) -> Any:
     """Return metadata of the detector that recorded an image."""
-    name = said["BinaryResult"]["Detector"]
-    detectors = said["Detectors"].values()
-    found: Any = next((one for one in detectors if one["DetectorName"] == name), {})
+    found: Any = detector_in(said)
     for key in keys:
         found = found[key]
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from dask_tiled.formats.hdf5.conventions.velox_json import (
@@ -16,8 +15,7 @@ from dask_tiled.formats.hdf5.conventions.velox_json import (
 from dask_tiled.formats.hdf5.datasets import Picture
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.axes import Axis
-
-PREFIXES = {-12: "p", -9: "n", -6: "µ", -3: "m"}
+from dask_tiled.model.units import prefixed
 
 
 def metadata_of(tree: Tree, picture: Picture, path: str = "Metadata") -> Json:
@@ -53,11 +51,10 @@ def _length(name: str, units: Any, scale: Any, offset: Any) -> Axis:
     axis = Axis.calibrated(name, text_in(units), number_in(scale), number_in(offset))
     if axis.units == "1/m":
         return Axis(name, "1/nm", axis.scale / 1e9, axis.offset / 1e9)
-    if axis.units != "m" or axis.scale >= 1:
+    if axis.units != "m":
         return axis
-    power = max(min(PREFIXES), 3 * math.floor(math.log10(axis.scale) / 3))
-    factor = 10.0**-power
-    return Axis(name, f"{PREFIXES[power]}m", axis.scale * factor, axis.offset * factor)
+    unit, factor = prefixed("m", axis.scale)
+    return Axis(name, unit, axis.scale * factor, axis.offset * factor)
 
 
 def detector_in(said: Json) -> Json:
