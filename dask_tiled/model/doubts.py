@@ -249,9 +249,7 @@ def from_json(told: Any) -> tuple[Doubt, ...]:
     return tuple(
         Doubt(**one)
         for one in listed
-        if isinstance(one, dict) and one.keys() == names and all(map(_is_text, one.values()))
+        if isinstance(one, dict)
+        and one.keys() == names
+        and all(isinstance(x, str) for x in one.values())
     )
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
