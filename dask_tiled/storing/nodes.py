@@ -43,6 +43,12 @@ def is_note(key: str) -> bool:
     return any(map(_NOTES.fullmatch, names))
 
 
+def lies_in(key: str, nodes: Collection[str]) -> bool:
+    """Return whether a key lies in one of some nodes, such as ``A`` or ``A/1/0``."""
+    parts = key.split("/")
+    return any("/".join(parts[:k]) in nodes for k in range(1, len(parts) + 1))
+
+
 def is_metadata(data: bytes | None) -> bool:
     """Return whether bytes are the metadata of a zarr node."""
     with suppress(ValueError, RecursionError):

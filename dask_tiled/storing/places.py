@@ -13,6 +13,7 @@ import numpy as np
 
 from dask_tiled.codecs.checksums import crc32c
 from dask_tiled.errors import DatasetError
+from dask_tiled.files.paths import OF_ZARR
 from dask_tiled.storing.nodes import is_note, unknown_key
 
 Entries = Mapping[str, list[int]]
@@ -101,6 +102,12 @@ class Place:
     def reader(self) -> PartReader:
         """Return a reader of the values."""
         return self.content.reader()
+
+    def fingerprint_of(self, node: str) -> list[int]:
+        """Return the fingerprint of the metadata of a node; empty if it has none."""
+        reader = self.reader()
+        found = (reader.get(f"{node}/{name}") for name in OF_ZARR)
+        return next((fingerprint(data) for data in found if data is not None), [])
 
     def note(self, entries: Entries) -> None:
         """Note stored values, once they are known to be correct."""

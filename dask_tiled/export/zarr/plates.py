@@ -9,9 +9,6 @@ from typing import Any
 FIELD = re.compile(r"([A-Z]{1,2})/(\d{1,3})/(\d{1,6})")
 """Name of a field, such as "A/1/0". Other names would clash, or be invalid, on some systems."""
 
-FIELD_DEPTH = 3
-"""Number of groups on the path of a field: row, column, field."""
-
 
 def is_plate(names: Iterable[str]) -> bool:
     """Return whether all names are those of fields."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -17,7 +17,7 @@ from dask_tiled.export.zarr import steps
 from dask_tiled.export.zarr.group import SERIES, dimension_names, node_names
 from dask_tiled.export.zarr.layout import VERSIONS, WRITER, Settings, consolidate
 from dask_tiled.export.zarr.plan import ExportPlan, plan_of
-from dask_tiled.export.zarr.plates import FIELD_DEPTH, groups_of_plate, is_plate
+from dask_tiled.export.zarr.plates import groups_of_plate, is_plate
 from dask_tiled.export.zarr.sources import may_read
 from dask_tiled.export.zarr.windows import OF_FORMAT_2, ROOT
 from dask_tiled.files.paths import open_file
@@ -26,8 +26,8 @@ from dask_tiled.opening.arrays import opened
 from dask_tiled.storing.beginning import begin
 from dask_tiled.storing.disk import writing_to
 from dask_tiled.storing.folders import local_path
-from dask_tiled.storing.nodes import files, is_document, is_note
-from dask_tiled.storing.places import Place, fingerprint
+from dask_tiled.storing.nodes import files, is_document, is_note, lies_in
+from dask_tiled.storing.places import Place
 
 if TYPE_CHECKING:
     pass
@@ -147,7 +147,7 @@ class Earlier(NamedTuple):
         """Return whether the export wrote a file, or it lies in one of its nodes."""
         node, _, inside = key.rpartition("/")
         above = node in ("", SERIES) or any(one.startswith(f"{node}/") for one in self.attempts)
-        return _is_in(key, self.attempts) or (above and is_document(inside))
+        return lies_in(key, self.attempts) or (above and is_document(inside))
 
     def keep(self, node: str, attempt: str, place: Place) -> bool:
         """Link a node into its new place; return whether the same attempt has stored it."""
@@ -182,11 +182,11 @@ class Export:
         """Store an array at a node, unless an earlier attempt has completed it."""
         (source, plan), attempt, outer = one, one.attempt, self.places[-1]
         kept = earlier is not None and earlier.keep(node, attempt, outer)
-        if not kept and _fingerprint(outer, node) not in self._noted.get(f"{attempt}/{node}", []):
+        if not kept and outer.fingerprint_of(node) not in self._noted.get(f"{attempt}/{node}", []):
             own = [place.below(node, attempt) for place in self.places[-len(plan.steps) :]]
             with source.on_workers(self.path):
                 steps.store(plan, source.arr, {}, own, show=self.show)
-        outer.note({f"{attempt}/{node}": _fingerprint(outer, node)})
+        outer.note({f"{attempt}/{node}": outer.fingerprint_of(node)})
         self.stored[node] = attempt
 
     def publish(
@@ -211,8 +211,8 @@ class Export:
         content = self.places[-1].content
         there = content.keys()
         if lacking:
-            content.remove(x for x in there if not is_note(x) and not _is_in(x, names))
-        documents = sorted(x for x in there if is_document(x) and _is_in(x, names))
+            content.remove(x for x in there if not is_note(x) and not lies_in(x, names))
+        documents = sorted(x for x in there if is_document(x) and lies_in(x, names))
         reader = self.places[-1].reader()
         of_nodes = {key: bytes(reader.get(key) or b"") for key in documents}
         told: dict[str, Any] = {"written_by": WRITER, "datasets": {**names}}
@@ -222,22 +222,6 @@ class Export:
         name = os.path.basename(self.path or "").removesuffix(".zarr") or "plate"
         found = _documents({**attributes} | own, of_nodes, name, zarr_format)
         self.places[-1].publish(found, there)
-
-
-def _is_in(key: str, nodes: Collection[str]) -> bool:
-    """Return whether a key lies in one of the nodes of a group, or of a plate."""
-    parts = key.split("/")
-    return parts[0] in nodes or "/".join(parts[:FIELD_DEPTH]) in nodes
-
-
-def _fingerprint(place: Place, node: str) -> list[int]:
-    """Return the fingerprint of the metadata of a node; empty if it has none."""
-    reader = place.reader()
-    for name in (ROOT, ".zgroup", ".zarray"):
-        data = reader.get(f"{node}/{name}")
-        if data is not None:
-            return fingerprint(data)
-    return []
 
 
 def _documents(
