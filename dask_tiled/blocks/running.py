@@ -28,6 +28,8 @@ TICK = 1.0
 
 Consume = Callable[[Box, Array | Source], None]
 """A function of the box of a block, and its pixels or the source to read them from."""
+Run = tuple[da.Array, da.Array, Sequence[Block]]
+"""Tasks, the array with a chunk for each of them, and the chunks to run."""
 
 
 def run_on_blocks(
@@ -64,13 +66,24 @@ def run_on_blocks(
         Label of the bar.
     """
     arr = read_once(arr, chunks)
-    grid = Grid.of(arr.chunks)
-    if not isinstance(arr, TiledArray) or arr.description is None:
-        func = partial(_consume, consume)
+    if isinstance(arr, TiledArray) and arr.description is not None:
+        runs = _merged(consume, arr, name, wanted)
+    else:
+        func, grid = partial(_consume, consume), Grid.of(arr.chunks)
         ones, meta = _ones(arr), np.empty((0,) * arr.ndim, dtype=bool)
         done = da.map_blocks(func, arr, grid, chunks=ones, dtype=bool, meta=meta, name=name)
-        return run_tasks(done, arr, *beside, wanted=wanted, show=show, title=title)
-    merged = read_once(arr, merged_blocks(arr.chunks, arr.dtype.itemsize))
+        runs = [(done, arr, _blocks_of(arr, wanted))]
+    return _run(runs, beside, int(arr.nbytes), show=show, title=title)
+
+
+def _merged(
+    consume: Consume, arr: TiledArray, name: str, wanted: Callable[[Block], bool] | None
+) -> list[Run]:
+    """Return the tasks of an opened array: of several chunks each, or of one where not all run."""
+    grid, merged = (
+        Grid.of(arr.chunks),
+        read_once(arr, merged_blocks(arr.chunks, arr.dtype.itemsize)),
+    )
     whole: list[Block] = []
     single: list[Block] = []
     for block in product(*map(range, merged.numblocks)):
@@ -81,8 +94,7 @@ def run_on_blocks(
         else:
             single += some
     pairs = ((merged, whole), (arr, single))
-    runs = [(_in_turn(consume, made, grid, name), made, some) for made, some in pairs if some]
-    return _run(runs, beside, int(arr.nbytes), show=show, title=title)
+    return [(_in_turn(consume, made, grid, name), made, some) for made, some in pairs if some]
 
 
 def _in_turn(consume: Consume, arr: da.Array, grid: Grid, name: str) -> da.Array:
@@ -145,12 +157,16 @@ def run_tasks(
     list of ndarray
         The values of ``beside``.
     """
-    blocks = [*filter(wanted or (lambda _: True), product(*map(range, arr.numblocks)))]
-    return _run([(done, arr, blocks)], beside, int(arr.nbytes), show=show, title=title)
+    runs = [(done, arr, _blocks_of(arr, wanted))]
+    return _run(runs, beside, int(arr.nbytes), show=show, title=title)
+
+
+def _blocks_of(arr: da.Array, wanted: Callable[[Block], bool] | None) -> list[Block]:
+    return [*filter(wanted or (lambda _: True), product(*map(range, arr.numblocks)))]
 
 
 def _run(
-    runs: Sequence[tuple[da.Array, da.Array, Sequence[Block]]],
+    runs: Sequence[Run],
     beside: Sequence[da.Array],
     nbytes: int,
     *,
