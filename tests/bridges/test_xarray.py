@@ -194,13 +194,13 @@ def test_names_units_and_facts(calibrated, tmp_path):
 def test_attributes_fit_netcdf(path):
     """Attributes are numbers, lists of numbers or text; empty values are left out."""
     desc = open_dataset(path).description.with_facts(
-        yes=True, none=None, empty=(), nan=np.nan, huge=1 << 80, ends=(2, 3), mixed=("a", (1, 2)),
+        yes=True, none=None, empty=(), nan=np.nan, huge=1 << 80, ends=(2, 3), mixed=("µ", (1, 2)),
         deep={"/entry/x@units": "nm", "data": np.float32(0.5)},
     )  # fmt: skip
     attrs = to_xarray(dask_tiled.opening.arrays.tiled(desc, None, None, "auto")).attrs
     told = {key.removeprefix("mib."): value for key, value in attrs.items()}
     expected = {
-        "yes": 1, "nan": "nan", "huge": str(1 << 80), "ends": [2, 3], "mixed": '["a", [1, 2]]',
+        "yes": 1, "nan": "nan", "huge": str(1 << 80), "ends": [2, 3], "mixed": '["µ", [1, 2]]',
         "deep.entry.x@units": "nm", "deep.data": 0.5,
     }  # fmt: skip
     assert {key: told[key] for key in expected} == expected

@@ -88,8 +88,31 @@ def test_short_chunks_raise(chunk):
 
 def test_chunks_of_too_few_pixels_raise():
     """Uninitialised memory is never returned."""
-    with pytest.raises(CorruptFileError, match="32 bytes of pixels"):
+    with pytest.raises(CorruptFileError, match="at units; expected units of 32 bytes of pixels"):
         stored(bytes(64), ReadingCodec.from_dict(document(WELL | {"length": 2})))[:]
+
+
+TURNED = {"step": -8, "out_step": -8, "starts": [24], "dests": [24]}
+
+
+@pytest.mark.parametrize(
+    ("units", "size"), [(WELL, 32), (WELL | {"lag": 4}, 36), (WELL | TURNED | {"lag": 4}, 36)]
+)
+def test_units_may_fill_a_chunk(units, size):
+    """Those that need, or write, a byte more are refused."""
+
+    def decode(moved, size):
+        config = json.dumps({"units": [units | moved]})
+        return decoder_of(UNITS, config).decode(np.zeros(size, "u1"), 32)
+
+    assert len(decode({}, size)) == 32
+    (start,), (dest,) = units["starts"], units["dests"]
+    for moved, held in (
+        *(({}, size - 1), ({"starts": [start - 1]}, size), ({"starts": [start + 1]}, size)),
+        *(({"dests": [dest - 1]}, size), ({"dests": [dest + 1]}, size)),
+    ):
+        with pytest.raises(CorruptFileError, match="decoded to"):
+            decode(moved, held)
 
 
 small = st.integers(-40, 80)

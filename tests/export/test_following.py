@@ -182,13 +182,13 @@ def follow(acquisition, out, nav=None, **options):
 @pytest.mark.thorough
 @pytest.mark.parametrize("nav", [None, (48,)])
 def test_interrupted_exports_are_resumed(acquisition, tmp_path, written, nav):
-    out, options = tmp_path / "out.zarr", {"chunks": (4, 8, 16)}
+    out, options = tmp_path / "out.zarr", {"chunks": (4, 8, 1)}
     acquisition.then(9, 21)
     stopped(acquisition, out, nav, **options)
-    assert len(written) == 5
+    assert len(written) == 5 * 16
     acquisition.then(30, 48)
     follow(acquisition, out, nav, **options)
-    assert sorted(written) == sorted(f"data/c/{k}/0/0" for k in range(12))
+    assert sorted(written) == sorted(f"data/c/{k}/0/{x}" for k in range(12) for x in range(16))
     assert np.array_equal(stored(out), FRAMES)
 
 

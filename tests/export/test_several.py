@@ -37,6 +37,7 @@ from dask_tiled.command_line.app import app
 from dask_tiled.export.zarr.group import node_names
 from dask_tiled.export.zarr.targets import ZarrTarget
 from dask_tiled.formats.zarr import descriptor
+from dask_tiled.storing.places import Place
 from dask_tiled.testing import counting_frames, write_lif
 
 pytestmark = [pytest.mark.usefixtures("synchronous"), pytest.mark.thorough]
@@ -413,9 +414,10 @@ STORES = {"path": lambda folder: folder / "out.zarr", "memory": lambda _: Memory
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize("after", [0, 1, 2, 3])
 def test_an_interrupted_export_is_resumed(tmp_path, monkeypatch, written, kind, after):
-    """An interrupted export shows nothing; the same call writes only what is missing."""
+    """An interrupted export shows nothing; the same call reads and writes incomplete arrays."""
     arrays, store = {"a": A, "b/c": B, "d": C, "e": A + 1}, STORES[kind](tmp_path)
-    whole = ZarrTarget.write
+    whole, read, intact = ZarrTarget.write, [], Place.whole
+    monkeypatch.setattr(Place, "whole", lambda self: (read.append(self.path), intact(self))[1])
 
     def stopped(self, box, held):
         if len(written) == after:
@@ -428,9 +430,9 @@ def test_an_interrupted_export_is_resumed(tmp_path, monkeypatch, written, kind, 
             to_zarr(arrays, store, **QUIET)
     with pytest.raises(FileNotFoundError):
         zarr.open_group(store, mode="r")
-    del written[:]
+    del written[:], read[:]
     to_zarr(arrays, store, **QUIET)
-    assert len(written) == len(arrays) - after
+    assert len(read) == len(written) == len(arrays) - after
     check(store, arrays, at=node_names(arrays).__getitem__)
     verify_zarr(store, arrays)
     assert kind != "path" or os.listdir(tmp_path) == ["out.zarr"]

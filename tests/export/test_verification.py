@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 from dask_tiled import DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
-from dask_tiled.export.zarr import stored_chunks
+from dask_tiled.export.zarr import stored_chunks, verification
 from dask_tiled.testing import counting_frames, write_mib
 
 to_zarr = partial(to_zarr, layout="array")  # without keys of a group
@@ -108,6 +108,14 @@ def test_empty_chunks_raise(arr, tmp_path):
     )
     with pytest.raises(VerificationError, match=message):
         verify_zarr(path.parent, arr)
+
+
+@pytest.mark.parametrize(("zarr_format", "name"), [(2, ".zarray"), (3, "zarr.json")])
+def test_workers_have_to_see_the_metadata(arr, tmp_path, zarr_format, name):
+    """Workers without it would find no chunk."""
+    stored = to_zarr(arr, tmp_path / "a.zarr", layout="group", zarr_format=zarr_format)
+    (file,) = verification._documents_of(stored)
+    assert file.path == str(tmp_path / "a.zarr" / "data" / name)
 
 
 class Counting(zarr.storage.WrapperStore):

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import dask_tiled
 from dask_tiled import DatasetError, TilingError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.export.zarr import sources
+from dask_tiled.export.zarr.encoding import Encoder
 from dask_tiled.export.zarr.grids import grids_of
 from dask_tiled.opened.spec import Given
 from dask_tiled.testing import counting_frames, write_mib, write_raw
@@ -346,6 +347,26 @@ def test_progress(arr, tmp_path, capsys, progress, shown):
     """By default, bars are shown on terminals only."""
     to_zarr(arr, tmp_path / "out.zarr", progress=progress)
     assert ("to_zarr: 100%" in capsys.readouterr().err) is shown
+
+
+def test_default_compressors(arr, monkeypatch):
+    """Bit shuffle and LZ4 for numbers, with a checksum; zarr is not called for each chunk."""
+    monkeypatch.setattr(Encoder, "_alone", None)
+    stored = to_zarr(arr, {}, chunks=(1, 7, 8, 16))
+    blosc = zarr.codecs.BloscCodec(cname="lz4", shuffle="bitshuffle", typesize=2)
+    assert stored.compressors == (blosc, zarr.codecs.Crc32cCodec())
+    np.testing.assert_array_equal(stored[:], FRAMES)
+    verify_zarr(stored, arr)
+
+
+@pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
+def test_encoded_chunks_may_be_longer_than_their_pixels():
+    """Codecs that only zarr calls state no maximum: here 8 bytes of checksums are added."""
+    pixels = np.arange(32, dtype="u2")
+    adler = {"name": "numcodecs.adler32", "configuration": {}}
+    stored = to_zarr(da.from_array(pixels), {}, chunks=8, shards=8, compressors=adler)
+    np.testing.assert_array_equal(stored[:], pixels)
+    verify_zarr(stored, da.from_array(pixels))
 
 
 @pytest.mark.thorough

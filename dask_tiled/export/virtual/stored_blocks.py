@@ -27,8 +27,6 @@ def stored_blocks(desc: Description) -> ByteRanges | None:
     pipelines = [one for one in used if "codecs" in one]
     if not pipelines:
         return None
-    if max(layout.repeats, default=1) > 1:
-        raise refused(desc, "lie in pieces that overlap, or that do not cover the array")
     if layout.cuts[len(layout.nav_shape) :] != _whole(layout.sig_shape):
         raise refused(desc, "are a part of blocks that can only be decoded whole")
     if len(pipelines) > 1:
