@@ -163,7 +163,7 @@ def test_colours_channels_and_times_are_never_halved(tmp_path, monkeypatch, dims
     steps = {"z": 2.0, "y": 0.5, "x": 0.5}
     axes = [Axis(n, "nm", steps[n]) if n in steps else Axis(n) for n in names]
     monkeypatch.setattr(levels, "BLOCK_BYTES", 1)
-    place, arr = tmp_path / "out.zarr", da.from_array(pixels, chunks=2)
+    place, arr = tmp_path / "out.zarr", da.from_array(pixels, chunks=6)
     to_zarr(arr, place, pyramid=2, dimension_names=axes, pyramid_method=method)
     found = zarr.open_group(place, mode="r")
     for k, level in enumerate(expected(pixels, KINDS[dims], 2, method)):

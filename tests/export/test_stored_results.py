@@ -359,6 +359,7 @@ def test_other_results_start_afresh(opened, tmp_path, monkeypatch):
     check(place, arr, results(arr, "com"), pixels)
 
 
+@pytest.mark.slow
 def test_on_a_cluster(opened, tmp_path):
     """Worker processes read, compute and write."""
     arr, pixels = opened["f4"]
