@@ -32,19 +32,19 @@ ROOT = Path(__file__).parents[2]
 def files_of(module):
     """Return the test files that import the module; for a folder, also those of its name.
 
-    For a format, those of formats that import its package or its writer, and of frame headers.
+    For a format, those of formats that name it, as those that import it or its writer do, and
+    those of frame headers.
     """
     *folder, stem = ("dask_tiled", *module.with_suffix("").parts)
-    names, files = [(*folder, stem)], sorted((ROOT / "tests").rglob("test_*.py"))
+    word = rf"{'[.]'.join(folder)}([.]| import [a-z_, ]*){stem}\b"
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
     always = {*(ROOT / "tests" / module).glob("test_*.py")}
     if "formats" in [*folder, stem]:
         files = sorted(ROOT.glob("tests/formats/test_*.py"))
         always.add(ROOT / "tests/opening/test_frame_headers.py")
     if folder[1:2] == ["formats"]:
-        names.append(("dask_tiled", "formats", (*folder, stem)[2]))
-    word = [rf"{'[.]'.join(path)}([.]| import [a-z_, ]*){last}\b" for *path, last in names]
-    word = re.compile("|".join([*word, rf"\bwrite_{names[-1][-1]}\b"]))
-    chosen = always.union(file for file in files if word.search(file.read_text("utf8")))
+        word = rf"(?<![a-z]){(*folder, stem)[2]}(?![a-z])"
+    chosen = always.union(file for file in files if re.search(word, file.read_text("utf8")))
     return [str(file.relative_to(ROOT)) for file in sorted(chosen)]
 
 
