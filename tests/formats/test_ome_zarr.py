@@ -221,6 +221,7 @@ def test_remote_series(tmp_path, version):
     with serving(tmp_path) as server:
         arr = open_dataset(server.url(tmp_path / "a.zarr"), dataset=1)
         np.testing.assert_array_equal(arr.compute(), PIXELS + 1)
+    assert arr.metadata["zarr"]["datasets"] == {name: {"name": name} for name in "01"}
 
 
 WELLS = {"A/1": 0, "A/2": 10, "B/1": 20}
@@ -260,6 +261,7 @@ def test_plates(tmp_path, version):
         arr = open_dataset(path, dataset=dataset)
         assert arr.dims == ("field", *"tczyx")
         assert arr.shape == (2, *PIXELS.shape)
+        assert arr.description.base_shape == (1, 2, 3, 4, 8, 8)
         np.testing.assert_array_equal(arr.compute(), [PIXELS + first, PIXELS + first + 1])
         np.testing.assert_array_equal(arr[1, :, 1, 2, 3:5], (PIXELS + first + 1)[:, 1, 2, 3:5])
         assert [(axis.units, axis.scale, axis.offset) for axis in arr.axes[3:]] == [

@@ -10,7 +10,7 @@ import zarr
 from checks import refused
 from range_server import serving
 
-from dask_tiled import Axis, DatasetError, describe, open_dataset, to_zarr
+from dask_tiled import Axis, DatasetError, describe, open_dataset, open_datasets, to_zarr
 from dask_tiled.formats.zarr import members
 from dask_tiled.testing import counting_frames
 
@@ -57,6 +57,7 @@ def test_several_arrays_are_a_doubt(tmp_path):
     assert "2 arrays may be meant; b/first is shown" in doubt.text
     assert "b/second" in doubt.text
     assert not describe(tmp_path / "a.zarr", dataset="b/first").doubts
+    assert {*open_datasets(tmp_path / "a.zarr")} == {"b_first", "b_second", "small"}
     with refused(
         tmp_path / "a.zarr" / "zarr.json", "no such array; expected small, b/first, b/sec"
     ):
@@ -73,7 +74,11 @@ def test_data_beside_others_is_in_doubt_unless_an_export_has_it(tmp_path):
     assert not describe(tmp_path / "a.zarr", dataset="data").doubts
     arr = open_dataset(tmp_path / "a.zarr", dataset="raw")
     to_zarr(arr, tmp_path / "b.zarr", with_results={"more": arr + 1})
-    assert not describe(tmp_path / "b.zarr").doubts
+    desc = describe(tmp_path / "b.zarr")
+    assert not desc.doubts
+    assert [*desc.metadata["zarr"]["datasets"]] == ["data", "more"]
+    to_zarr(arr, tmp_path / "a.zarr/data", layout="array", overwrite=True)
+    assert not describe(tmp_path / "a.zarr").doubts
 
 
 @pytest.mark.parametrize("version", [2, 3])
