@@ -138,7 +138,7 @@ class _Members:
         if number in self._whole:
             whole = self._whole[number]
             return np.append(whole, -1)[np.minimum(pages, len(whole))]
-        return self.pages.read(self._files[number], pages, level=self._level, incomplete=True)
+        return self.pages.read(self._files[number], pages, level=self._level)
 
     def _read_whole(self, number: int) -> Index:
         """Return the rows of all pages of a file; empty if it is missing."""

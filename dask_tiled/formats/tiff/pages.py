@@ -64,16 +64,11 @@ class Pages:
         return Page._make(self._rows[width * row : width * (row + 1)])
 
     def read(
-        self,
-        file: tools.File,
-        numbers: Sequence[int] | None = None,
-        *,
-        level: int = 0,
-        incomplete: bool = False,
+        self, file: tools.File, numbers: Sequence[int] | None = None, *, level: int = 0
     ) -> Index:
         """Add pages of a file, or a `level` of their SubIFDs; return their rows.
 
-        No page after those in `numbers` is read; with `incomplete`, missing pages become -1.
+        No page after those in `numbers` is read; missing pages become -1.
         """
         first, count, stop = len(self), 0, None if numbers is None else max(numbers, default=-1) + 1
         wanted = range(file.size) if numbers is None else {*numbers}
@@ -91,9 +86,6 @@ class Pages:
                 self._place_strips(rows, source.first)
         if numbers is None:
             return rows
-        if max(numbers, default=-1) >= count and not incomplete:
-            known, found = f"0 to {count - 1}", max(numbers)
-            raise tools.DatasetError("no such page", path=file.path, expected=known, found=found)
         places = np.searchsorted(np.unique(numbers), numbers)
         return np.where(np.less(numbers, count), first + places, -1)
 
