@@ -112,7 +112,7 @@ def _imagej(pages: Pages, chain: Index, description: str) -> list[PageSeries] | 
     chunky = kind.full[4] == counts["c"] and told * counts["c"] == math.prod(counts.values())
     if chunky or counts["c"] == kind.full[0]:
         counts["c"] = 1  # samples of a pixel, an axis of the page
-    order = pairs.get("order", "czt").lower()
+    order = pairs.get("order", "").lower()
     letters = (order if sorted(order) == sorted("czt") else "czt")[::-1]
     images = math.prod(counts.values())
     if images == 1:
@@ -145,7 +145,9 @@ def _shaped(pages: Pages, chain: Index) -> list[PageSeries] | None:
         left = chain[at:]
         if rest or frames < 1:
             return None
-        own = left[:frames] if _there(pages, left[:frames], frames) else left[:1]
+        own = left[:frames]
+        if len(own) < frames or not _there(pages, own, frames):
+            own = left[:1]  # all frames may follow one page
         if not _there(pages, own, frames):
             return _cut_short(pages, chain, frames, source)
         nav, axes = _nav(shape, letters, frames, kind)
