@@ -52,16 +52,25 @@ def test_facts_of_the_acquisition(tmp_path):
     assert desc.instrument["exposure_time"][:2] == (pytest.approx(0.005), "s")
     with tifffile.TiffFile(tmp_path / "a.eer") as file:
         told = file.eer_metadata
-    stored = desc.metadata["tiff"]["tags"]["EER"]
-    assert float(stored["exposureTime"].split()[0]) == told["exposureTime"]
+    tags = desc.metadata["tiff"]["tags"]
+    assert float(tags["EER"]["exposureTime"].split()[0]) == told["exposureTime"]
+    assert tags["ImageWidth"] == SHAPE[1]
 
 
-def test_sizes_of_the_sensor_are_no_scales(tmp_path):
-    facts = FACTS.replace(b"6.25e-10", b"1.4e-5")
-    path = write_eer(
-        tmp_path / "a.eer", [coded(FRAMES[0], BITS[65001])], SHAPE, 65001, (), facts=facts
-    )
-    assert [a.units for a in describe(path).axes] == ["", "m"]
+@pytest.mark.parametrize(
+    ("told", "other", "units"),
+    [
+        (b"6.25e-10", b"1.4e-5", ["s", "", "m"]),  # of the sensor
+        (b'width" unit="m"', b'width" unit="px"', ["s", "m", ""]),
+        (b'unit="s"', b'unit="h"', ["", "m", "m"]),
+        (b">700<", b">0<", ["", "m", "m"]),
+    ],
+)
+def test_facts_that_are_no_scales(tmp_path, told, other, units):
+    streams = [coded(frame, BITS[65001]) for frame in FRAMES[:2]]
+    facts = FACTS.replace(told, other)
+    path = write_eer(tmp_path / "a.eer", streams, SHAPE, 65001, (), facts=facts)
+    assert [axis.units for axis in describe(path).axes] == units
 
 
 @pytest.mark.parametrize(

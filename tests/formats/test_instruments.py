@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
+import tifffile
 from checks import instrument_of, nearly
 from mrcfile.dtypes import get_ext_header_dtype
 
@@ -398,6 +399,52 @@ def of_ripple(folder):
         yield path, facts | {"date": date}
 
 
+FEI = """[Stage]\r\nStageX=1e-3\r\nStageY=2e-3\r\nStageZ=3e-3\r\nStageT=0.5\r\nStageR=-2\r\n
+[Detectors]\r\nName=ETD\r\n[Scan]\r\nDwelltime=1e-5\r\n"""
+FEI_FACTS = {
+    "stage_x": 1e-3, "stage_y": 2e-3, "stage_z": 3e-3, "tilt_alpha": 0.5, "rotation": -2,
+    "detector": "ETD", "dwell_time": 1e-5,
+}  # fmt: skip
+ZEISS = {
+    "AP_IPROBE": "I Probe = 100 pA", "AP_STAGE_AT_X": "Stage at X = 1.5 mm",
+    "AP_STAGE_AT_Y": "Stage at Y = 2.5 mm", "AP_STAGE_AT_Z": "Stage at Z = 3.5 mm",
+    "AP_STAGE_AT_T": "Stage at T = 30.0 °", "AP_STAGE_AT_R": "Stage at R = 60.0 °",
+    "DP_DETECTOR_TYPE": "Detector = SE2", "DP_DWELL_TIME": "Dwell Time = 50 ns",
+    "SV_SERIAL_NUMBER": "Serial No. = ULTRA 55",
+}  # fmt: skip
+ZEISS_FACTS = {
+    "microscope": "ULTRA 55", "beam_current": 100e-12, "stage_x": 1.5e-3, "stage_y": 2.5e-3,
+    "stage_z": 3.5e-3, "tilt_alpha": math.pi / 6, "rotation": math.pi / 3, "detector": "SE2",
+    "dwell_time": 50e-9,
+}  # fmt: skip
+JEOL = """<TemReporter><ElectronGun><BeamCurrent>260</BeamCurrent></ElectronGun><GonioStage>
+<StagePosition><MZ>635</MZ><TX>30</TX><TY>-15</TY></StagePosition></GonioStage><JemBaumerCamera>
+<Parameter><ExposureTimeValue>100000</ExposureTimeValue></Parameter></JemBaumerCamera>
+<ImageSourceDetector>screenCamera</ImageSourceDetector></TemReporter>"""
+JEOL_FACTS = {
+    "beam_current": 260e-12, "stage_z": 635e-9, "tilt_alpha": math.pi / 6,
+    "tilt_beta": -math.pi / 12, "detector": "screenCamera", "exposure_time": 0.1,
+}  # fmt: skip
+STREAK = """[Application],Software="HPD-TA"\r\n[Camera],CameraName="C13440",Type=34\r\n
+[Acquisition],NrExposure=9,ExposureTime=150 ms,AcqMode=3\r\n
+[Streak camera],DeviceName="C10910",MCP Gain=63,Mode="Operate"\r\n"""
+STREAK_FACTS = {
+    "microscope": "C10910", "detector": "C13440", "exposure_time": 0.15, "gain_setting": "63"
+}  # fmt: skip
+
+
+def of_tiff(folder):
+    zeiss = "".join(f"{name}\r\n{text}\r\n" for name, text in ZEISS.items())
+    told = [(34682, FEI), (34118, zeiss), (270, JEOL), (270, STREAK)]
+    facts = FEI_FACTS, ZEISS_FACTS, JEOL_FACTS, STREAK_FACTS
+    for (tag, text), expected in zip(told, facts, strict=True):
+        entries = [(tag, text.encode("latin1") + b"\0"), (271, b"JEOL Ltd.\0")]
+        entries = [(tag, 2, len(text), text, True) for tag, text in entries]
+        path = folder / f"{len(text)}.tif"
+        tifffile.imwrite(path, FRAMES[0], metadata=None, extratags=entries)
+        yield path, expected
+
+
 def write_files(folder):
     """Write files with facts that no real file has; yield each with the expected facts."""
     yield from of_gatan(folder)
@@ -406,6 +453,7 @@ def write_files(folder):
     yield from of_tia(folder)
     yield from of_light_microscopes(folder)
     yield from of_ripple(folder)
+    yield from of_tiff(folder)
     source = {"hardware_source_name": "Ronchigram", "exposure": 0.5}
     named = {"hardware_source": source, "instrument": {"high_tension": 6e4}}
     tuned = {"hardware_source": {**source, "autostem": {"high_tension_v": 6e4}}}

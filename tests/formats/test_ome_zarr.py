@@ -96,6 +96,8 @@ def test_versions(tmp_path, version):
     scale = [axis.scale for axis in arr.axes]
     assert scale == ([*SCALE] if version in ("0.4", "0.5") else [1] * 5)
     assert not arr.description.doubts
+    alone = open_dataset(tmp_path / "a.zarr/0")  # the group is not in the folder that is opened
+    assert alone.dims == ("nav_0", "nav_1", "nav_2", "y", "x")
 
 
 @pytest.mark.parametrize("version", ["0.4", "0.5"])

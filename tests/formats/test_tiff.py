@@ -167,8 +167,10 @@ def tiny(path, pixels, shape, *, bits=8, order="<", **more):
 def test_only_compressed_pages_are_blocks(tmp_path, compression):
     """Also if no segment is unwritten, whose decoder is that of blocks."""
     frames = counting_frames((3, 16, 24), "uint16")
-    layout = describe(write(tmp_path / "a.tif", frames, compression=compression)).layout
-    assert layout.has_blocks == bool(compression)
+    options = {"compression": compression, "rowsperstrip": 6}
+    desc = describe(write(tmp_path / "a.tif", frames, **options))
+    assert desc.layout.has_blocks == bool(compression)
+    assert desc.base_shape == ((1, 6, 24) if compression else ())
 
 
 @pytest.mark.parametrize("signed", [False, True])
@@ -371,11 +373,12 @@ def test_pages_of_other_shape_or_type_are_other_series(tmp_path):
         open_dataset(path, dataset=3)
 
 
-def test_datasets_by_name(tmp_path):
+@pytest.mark.parametrize("truncate", [False, True])
+def test_datasets_by_name(tmp_path, truncate):
     path = tmp_path / "a.tif"
     first, second = counting_frames((5, 20, 30), "u2"), counting_frames((7, 8), "f4")
     with tifffile.TiffWriter(path) as writer:
-        writer.write(first, metadata={"name": "first", "axes": "TYX"})
+        writer.write(first, truncate=truncate, metadata={"name": "first", "axes": "TYX"})
         writer.write(second, metadata={"name": "second"})
     check(path)
     assert open_dataset(path).description.dims == ("t", "y", "x")
@@ -545,6 +548,16 @@ def test_frames_behind_one_page_of_imagej(tmp_path):
     np.testing.assert_array_equal(arr, frames.reshape(2, 3, 5, 7))
 
 
+def test_channels_of_imagej_that_are_samples(tmp_path):
+    text = "ImageJ=1.53c\nimages=2\nchannels=3\nslices=2\n"
+    frames = counting_frames((2, 5, 7, 3), "u1")
+    options = {"photometric": "rgb", "compression": "zlib", "metadata": None}
+    path = write(tmp_path / "a.tif", frames, description=text, **options)
+    arr = open_dataset(path)
+    assert arr.dims == ("z", "y", "x", "s")
+    np.testing.assert_array_equal(arr, tifffile.imread(path).reshape(frames.shape))
+
+
 def test_invalid_counts_of_imagej_are_ignored(tmp_path):
     frames = counting_frames((3, 5, 7), "u2")
     for name, value in itertools.product(("images", "frames", "slices"), ("0", "-1", "many")):
@@ -554,12 +567,27 @@ def test_invalid_counts_of_imagej_are_ignored(tmp_path):
 
 
 def test_axis_of_one_sample_is_left_out(tmp_path):
-    """Other axes keep their names."""
+    """Other axes keep their names, and other lengths of 1 are those of frames."""
     frames = counting_frames((2, 3, 5, 7, 1), "u2")
     path = write(tmp_path / "a.tif", frames, metadata={"axes": "TZYXS"})
     arr = open_dataset(path)
     assert arr.description.dims == ("t", "z", "y", "x")
     np.testing.assert_array_equal(arr, frames[..., 0])
+    with tifffile.TiffWriter(tmp_path / "b.tif") as writer:
+        for frame in frames[0, ..., :1, 0]:
+            text = '{"shape": [3, 5, 1], "axes": "TYX"}'
+            writer.write(frame, description=text, metadata=None)
+    arr = open_dataset(tmp_path / "b.tif")
+    assert (arr.shape, arr.dims) == ((3, 5, 1), ("t", "y", "x"))
+
+
+@pytest.mark.parametrize(("count", "dims"), [(1, "y x"), (2, "frame y x")])
+def test_shapes_of_other_axes_than_those_of_pages(tmp_path, count, dims):
+    frames = counting_frames((count, 5, 7), "u2")
+    text = f'{{"shape": [{frames.size}]}}'
+    arr = open_dataset(write(tmp_path / "a.tif", frames, description=text, metadata=None))
+    assert arr.dims == (*dims.split(),)
+    np.testing.assert_array_equal(arr, frames.reshape(arr.shape))
 
 
 @pytest.mark.parametrize("options", [{"imagej": True}, {"truncate": True}], ids=repr)
@@ -613,15 +641,16 @@ def test_millions_of_frames_behind_one_page_take_no_memory(tmp_path):
 # Several files
 
 
-def test_files_of_several_pages(tmp_path):
+@pytest.mark.parametrize("options", [{}, {"compression": "zlib", "metadata": None}])
+def test_files_of_several_pages(tmp_path, options):
     """Files are an axis if all have as many pages; else all pages are one axis."""
-    frames = counting_frames((9, 5, 7), "u2")
+    frames = counting_frames((10, 5, 7), "u2")
     parts = [frames[:4], frames[4:8]]
-    paths = [write(tmp_path / f"{k}.tif", part) for k, part in enumerate(parts)]
+    paths = [write(tmp_path / f"{k}.tif", part, **options) for k, part in enumerate(parts)]
     arr = open_dataset(paths)
     assert arr.description.dims == ("file", "frame", "y", "x")
     np.testing.assert_array_equal(arr, parts)
-    paths.append(write(tmp_path / "2.tif", frames[8:]))
+    paths.append(write(tmp_path / "2.tif", frames[8:], **options))
     np.testing.assert_array_equal(open_dataset(paths), frames)
     assert open_dataset(paths).description.dims == ("frame", "y", "x")
     write(paths[0], frames[:, :4])
@@ -722,9 +751,11 @@ def test_invalid_number_of_levels(tmp_path):
         open_dataset(path, level=1)
 
 
-def test_shape_without_axes_is_ignored(tmp_path):
+@pytest.mark.parametrize("shape", ["[]", '["1", 1]', "[1.0, 1]"])
+def test_invalid_shapes_are_ignored(tmp_path, shape):
     frame = counting_frames((1, 1), "u1")
-    path = write(tmp_path / "a.tif", frame, description='{"shape": []}', metadata=None)
+    text = f'{{"shape": {shape}}}'
+    path = write(tmp_path / "a.tif", frame, description=text, metadata=None)
     np.testing.assert_array_equal(open_dataset(path), frame)
 
 
@@ -744,6 +775,19 @@ def test_pages_that_share_a_list_of_strips_are_bounded(tmp_path):
     path.write_bytes(out)
     with pytest.raises(CorruptFileError, match="too many strips or tiles"):
         open_dataset(path)
+
+
+def test_entries_of_the_layout_that_are_too_long_raise(tmp_path):
+    text = b"1" * (1 << 20)
+    for more in (b"", b"\0"):
+        entry = (42113, 7, len(text + more), text + more, True)
+        path = write(tmp_path / "a.tif", np.zeros((2, 3), "u1"), extratags=[entry])
+        if not more:
+            assert describe(path).shape == (2, 3)
+    with refused(
+        path, "an entry has too many values, .*1048576 bytes; found 1048577", CorruptFileError
+    ):
+        describe(path)
 
 
 @pytest.mark.parametrize("codec", ["jpeg2000", "jpegxl", "lerc", "png"])

@@ -3,6 +3,7 @@
 Scales are those of vendors and of ImageJ, not the resolution of screens and printers.
 """
 
+import struct
 import warnings
 
 import numpy as np
@@ -108,6 +109,14 @@ def test_resolution_of_imagej(tmp_path, unit):
         assert scales(path) == theirs(path)
 
 
+@pytest.mark.parametrize(("stored", "step"), [((1, 4), 4), ((4, 1), 0.25), ((0, 1), None)])
+def test_resolutions_are_pixels_per_unit(tmp_path, stored, step):
+    path = write(tmp_path / "a.tif", description="ImageJ=1\nunit=nm\n", resolution=(stored, stored))
+    with tifffile.TiffFile(path) as file:
+        assert file.pages[0].tags["XResolution"].value == stored
+    assert scales(path) == (dict.fromkeys("yx", ("nm", step, 0)) if step else {})
+
+
 @pytest.mark.parametrize("of_z", ["", "nm"])
 @pytest.mark.parametrize(("dpcm", "expected"), [(40_000, ("µm", 0.25)), (1000, ("cm", 0.001))])
 def test_resolution_of_imagej_without_a_unit(tmp_path, dpcm, expected, of_z):
@@ -124,6 +133,15 @@ def test_resolution_of_imagej_without_a_unit(tmp_path, dpcm, expected, of_z):
     assert scales(path) == of_pixels | ({"z": (of_z, 2.5, 0)} if of_z else {})
 
 
+@pytest.mark.parametrize("labels", ["abab", "abba", "aaaa", " b b", "aba"])
+def test_labels_of_imagej(tmp_path, labels):
+    """Labels of planes are those of channels only if each channel has one of its own."""
+    facts = {"axes": "TCYX", "Labels": [label.strip() for label in labels]}
+    tifffile.imwrite(tmp_path / "a.tif", np.zeros((2, 2, 5, 7), "u1"), imagej=True, metadata=facts)
+    (axis,) = (axis for axis in describe(tmp_path / "a.tif").axes if axis.name == "c")
+    assert axis.labels == (("a", "b") if labels == "abab" else ())
+
+
 def test_entries_are_plain_values(tmp_path):
     """Long ones are summarised; those that lead to other data are left out."""
     times = tuple(range(8))
@@ -138,8 +156,11 @@ def test_entries_are_plain_values(tmp_path):
         (65106, 2, 2, b"\x81\0", True),  # in neither encoding
         (65107, 3, 1, 7, True),
         (65108, 1, 2, b"\1\2", True),
+        (65109, 3, 1, 7, True),
     ]
-    path = write(tmp_path / "a.tif", np.zeros((64, 96), "u1"), extratags=entries)
+    path = write(tmp_path / "a.tif", np.zeros((64, 96), "u1"), extratags=entries, byteorder="<")
+    content = path.read_bytes()  # the last one becomes one of an unknown type
+    path.write_bytes(content.replace(struct.pack("<2H", 65109, 3), struct.pack("<2H", 65109, 99)))
     with tifffile.TiffFile(path) as file:
         assert {273, 279} <= {*file.pages[0].tags.keys()}
     found = describe(path).metadata["tiff"]["tags"]
@@ -297,6 +318,17 @@ def test_zeiss(tmp_path, mag, times, date, day):
     assert found == nearly(expected)
 
 
+@pytest.mark.parametrize("numbers", [[0, 0, 0, 2e-9], [0, 0]])
+def test_pixels_of_zeiss(tmp_path, numbers):
+    """The fourth unnamed number is the size of a pixel, if an image had 1024 of them in a row."""
+    text = "\r\n".join([*map(str, numbers), *ZEISS.format(mag="1 X", date="").split("\n")])
+    path = tagged(tmp_path / "a.tif", 34118, text)
+    size = pytest.approx(2e-9 * 1024 / 7)
+    assert scales(path) == (dict.fromkeys("yx", ("m", size, 0)) if len(numbers) > 3 else {})
+    if len(numbers) > 3:
+        assert theirs(path) == scales(path)
+
+
 def report(eos="eosTEM", mode="DIFF", value="50", unit="cm", voltage="200000"):
     """Return the XML of a JEOL microscope, as long as in real files."""
     return (
@@ -380,6 +412,10 @@ def test_hamamatsu(tmp_path):
     path = write_streak(tmp_path / "b.tif", x=x[::-1], y=np.arange(5))
     assert scales(path) == {"y": ("ps", 1, 0), "x": ("nm", -0.5, 403)}
     assert "positions" not in describe(path).metadata["tiff"]
+    content = path.read_bytes()
+    for lost in (b"ScalingXUnit", b"ScalingXScalingFile", b"HPD-TA", b"Copyright"):
+        path.write_bytes(content.replace(lost, lost[::-1]))
+        assert scales(path) == ({"y": ("ps", 1, 0)} if b"X" in lost else {})
 
 
 @pytest.mark.parametrize("values", [[np.nan] * 5, [1] * 5, [0, np.inf, 2, 3, 4]])

@@ -339,7 +339,9 @@ def test_coordinates_take_bounded_memory(tmp_path, kind):
     with peak_memory() as peak:
         desc = describe(tmp_path / "a.zarr")
     assert desc.axes == (Axis("t"), Axis("y"), Axis("x"))
-    assert desc.metadata["zarr"].get("unread_coordinates", ()) == ("t",) * (kind != "a bomb")
+    is_listed = kind != "a bomb"
+    assert desc.metadata["zarr"].get("unread_coordinates", ()) == ("t",) * is_listed
+    assert ["are too many to read" in one.text for one in desc.doubts] == [True] * is_listed
     assert peak[0] < 16 << 20
 
 
@@ -511,6 +513,23 @@ def test_invalid_axes_are_ignored(tmp_path, axes):
     assert rewritten(tmp_path / "a.zarr", axes=axes).axes == (Axis("y"), Axis("x"))
 
 
+@pytest.mark.parametrize("size", [4, 3])
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("labels", [*"abcd"]), ("colours", ["#ff0000", "", "#00ff00", "#0000ff"]),
+        ("coordinates", [0.0, 1.0, 4.0, 9.0]),
+    ],
+)  # fmt: skip
+def test_lists_of_an_axis_have_its_length(tmp_path, name, values, size):
+    to_zarr(da.zeros((4, 5)), tmp_path / "a.zarr", layout="array")
+    told = {"units": "", "scale": 1.0, "offset": 0.0, name: values[:size]}
+    more = {"coordinate_units": "s"} if name == "coordinates" else {}
+    kept = {name: tuple(values), **more} if size == 4 else {}
+    axes = rewritten(tmp_path / "a.zarr", axes=[told | more, told]).axes
+    assert axes == (Axis("y", **kept), Axis("x"))
+
+
 def test_invalid_facts_are_ignored(tmp_path):
     """Facts have known names, units and values; NaN keeps descriptions equal."""
     to_zarr(da.zeros((4, 5)), tmp_path / "a.zarr", layout="array")
@@ -588,6 +607,14 @@ def test_format_2(tmp_path, name):
         for path in ("a.zarr", "a.zarr/.zarray"):
             remote = open_dataset(server.url(tmp_path / path))
             np.testing.assert_array_equal(remote.compute(), expected)
+
+
+def test_requests_for_chunks_are_bounded(tmp_path):
+    zarr.create_array(tmp_path / "a.zarr", shape=(10_000_001, 1), chunks=(1, 1), dtype="u1")
+    with serving(tmp_path) as server:
+        server.lists = False
+        with pytest.raises(DatasetError, match=r"too many chunks; expected 10000000; found"):
+            describe(server.url(tmp_path / "a.zarr"))
 
 
 UNREAD = {

@@ -1,6 +1,7 @@
 """Arrays in zarr groups whose documents do not list them."""
 
 import os
+import shutil
 
 import dask.array as da
 import numpy as np
@@ -62,6 +63,31 @@ def test_several_arrays_are_a_doubt(tmp_path):
         tmp_path / "a.zarr" / "zarr.json", "no such array; expected small, b/first, b/sec"
     ):
         open_dataset(tmp_path / "a.zarr", dataset="none")
+
+
+@pytest.mark.parametrize("layout", ["array", "group"])
+def test_arrays_exported_together(tmp_path, layout):
+    arrays = {"a": FRAMES, "b": FRAMES[0]}
+    to_zarr(
+        {name: da.from_array(one) for name, one in arrays.items()},
+        tmp_path / "a.zarr",
+        layout=layout,
+        progress=False,
+    )
+    listed = describe(tmp_path / "a.zarr").metadata["zarr"]["datasets"]
+    assert listed == {name: {"name": name, "shape": one.shape} for name, one in arrays.items()}
+    for name, expected in arrays.items():
+        np.testing.assert_array_equal(open_dataset(tmp_path / "a.zarr", dataset=name), expected)
+
+
+def test_errors_name_20_arrays(tmp_path):
+    zarr.create_group(tmp_path).create_array("00", data=FRAMES)
+    for k in range(1, 20):
+        shutil.copytree(tmp_path / "00", tmp_path / f"{k:02}")
+    for more in ("", ", ..."):
+        with refused(tmp_path / "zarr.json", f"expected 00, .*, 18, 19{more}; found none"):
+            open_dataset(tmp_path, dataset="none")
+        shutil.copytree(tmp_path / "00", tmp_path / "20", dirs_exist_ok=True)
 
 
 def test_data_beside_others_is_in_doubt_unless_an_export_has_it(tmp_path):

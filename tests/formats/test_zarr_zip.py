@@ -91,6 +91,8 @@ def test_zspy_axes_that_are_no_scales(tmp_path):
     energies = Axis("E", coordinates=(1.0, 2.0, 4.0, 8.0), coordinate_units="eV")
     assert desc.axes == (energies, Axis("t"), Axis("w"))
     assert [doubt.code for doubt in desc.doubts] == ["uneven-axis"] * 2
+    for doubt, problem in zip(desc.doubts, ("are not numbers", "from an expression"), strict=True):
+        assert problem in doubt.text
 
 
 @pytest.mark.parametrize("method", METHODS)
