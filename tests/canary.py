@@ -87,13 +87,14 @@ def look(path, other, name=None, module=None):
     """Compute all expressions with a name of a module hidden from the package."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        with hidden(module, name):
-            import dask_tiled
+        with hidden(module, name):  # the public names import modules without names of dask, too
             from dask_tiled.opened.building import missing
+            from dask_tiled.opened.tiled_array import TiledArray
+            from dask_tiled.opening.arrays import open_dataset
 
             missing()
-        opened = dask_tiled.open_dataset(path, chunks=(3, 4, 6, 8))
-        floats = dask_tiled.open_dataset(other, chunks=(2, 2, 6, 8))
+        opened = open_dataset(path, chunks=(3, 4, 6, 8))
+        floats = open_dataset(other, chunks=(2, 2, 6, 8))
         wrong = {}
         for title, function in EXPRESSIONS.items():
             expected = function(PIXELS, FLOATS)
@@ -105,7 +106,7 @@ def look(path, other, name=None, module=None):
             except Exception as error:  # noqa: BLE001 - every failure is reported
                 wrong[title] = repr(error)
     told = [str(x.message) for x in warned if issubclass(x.category, RuntimeWarning)]
-    is_opened = isinstance(opened, dask_tiled.TiledArray)
+    is_opened = isinstance(opened, TiledArray)
     return {"name": name, "module": module, "warned": told, "wrong": wrong, "opened": is_opened}
 
 

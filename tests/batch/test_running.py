@@ -921,8 +921,8 @@ def test_little_work_starts_few_processes(monkeypatch, sizes, jobs):
 @pytest.mark.parametrize("kind", ["SIGKILL", "SIGTERM", "SIGINT"])
 def test_killed_batches_go_on(tmp_path, kind):
     """No target is half-done; the next run makes what is lacking, and only that."""
-    frames = np.arange(24 << 18, dtype="u4").reshape(24, 512, 512)
-    for k in range(6):
+    frames = np.arange(12 << 18, dtype="u4").reshape(12, 512, 512)
+    for k in range(4):
         np.save(tmp_path / f"{k}.npy", frames + k)
     out = tmp_path / "out"
     words = ["convert", str(tmp_path), f"{out}/", "--jobs=2", f"--report={tmp_path}/r.csv"]
@@ -949,9 +949,9 @@ def test_killed_batches_go_on(tmp_path, kind):
             path.name for path in out.glob("*.zarr")
         }
     there = {path.name for path in out.glob("*.zarr")}
-    assert 0 < len(there) < 6
+    assert 0 < len(there) < 4
     rows = dask_tiled.convert_all(
-        tmp_path, out, pattern="*.npy", chunks=(1, 64, 64), verify=True,
+        tmp_path, out, pattern="*.npy", chunks=(1, 64, 64), verify=True, jobs=1,
         compressors={"name": "zstd", "configuration": {"level": 9}},
     )  # fmt: skip
     assert {Path(row.target).name for row in rows if row.state == "done already"} == there
@@ -981,9 +981,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("verb", "kind"), [("convert", "SIGTERM"), ("convert", "SIGINT"), ("catalogue", "SIGINT")]
-)
+@pytest.mark.parametrize(("verb", "kind"), [("convert", "SIGTERM"), ("catalogue", "SIGINT")])
 def test_a_header_that_hangs_is_interrupted(tmp_path, verb, kind):
     """The process does not wait for the limit of the header; the report has what was found."""
     script, report = tmp_path / "program.py", tmp_path / "r.json"
@@ -1145,31 +1143,41 @@ def test_formats_of_this_process(tmp_path):
             dask_tiled.convert_all(tmp_path, tmp_path / "out", jobs=1)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="needs limits of POSIX")
-@pytest.mark.parametrize("suffix", [".zarr", ".npy", ".hspy", ".zarr.zip"])
-def test_a_disk_that_refuses_bytes(tmp_path, suffix):
-    """A row for each target without room, which is made by the next run; the others are done."""
-    import resource
+FULL = """
+import resource, sys
+import dask_tiled
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+    for suffix in sys.argv[1:]:
+        dask_tiled.convert_all(
+            "in", f"out{suffix}", jobs=1, suffix=suffix, report=f"{suffix[1:]}.json"
+        )
+"""
 
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("here")
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits of POSIX")
+def test_a_disk_that_refuses_bytes():
+    """A row for each target without room, which is made by the next run; the others are done."""
+    suffixes = ".zarr", ".npy", ".hspy", ".zarr.zip"
     noise = np.random.default_rng(0).integers(0, 1 << 16, (64, 128, 128), "u2")
     for name, frames in (("a", FRAMES), ("b", noise), ("c", FRAMES)):
-        np.save(tmp_path / f"{name}.npy", frames)
-    out = tmp_path / "out"
-    words = [sys.executable, "-m", "dask_tiled", "convert", str(tmp_path), f"{out}/", "--jobs=1"]
-    words += [f"--to={suffix}", f"--report={tmp_path}/r.json"]
-    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-    full = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True, check=False)
-    assert full.returncode == 4, full.stderr
-    told = json.loads((tmp_path / "r.json").read_text())["conversions"]
-    assert [row["state"] for row in told] == ["done", "failed", "done"]
-    assert "cannot be written; found File too large" in told[1]["problem"]
-    assert sorted(path.name for path in out.glob("[!.]*")) == [f"a{suffix}", f"c{suffix}"]
-    again = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert again.stdout.endswith("2 done already, 1 done\n")
-    if suffix == ".zarr.zip":
-        with zarr.storage.ZipStore(out / "b.zarr.zip", mode="r") as store:
-            found = zarr.open_array(store, path="data", mode="r")[:]
-    else:
-        found = dask_tiled.open_dataset(out / f"b{suffix}").compute()
-    np.testing.assert_array_equal(found, noise)
+        save(f"in/{name}.npy", frames)
+    Path("full.py").write_text(FULL)
+    search = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(dask_tiled.__file__))}
+    subprocess.run([sys.executable, "full.py", *suffixes], env=search, check=True)
+    for suffix in suffixes:
+        out = Path(f"out{suffix}")
+        told = json.loads(Path(f"{suffix[1:]}.json").read_text())["conversions"]
+        assert [row["state"] for row in told] == ["done", "failed", "done"]
+        assert "cannot be written; found File too large" in told[1]["problem"]
+        assert sorted(path.name for path in out.glob("[!.]*")) == [f"a{suffix}", f"c{suffix}"]
+        again = dask_tiled.convert_all("in", out, suffix=suffix)
+        assert [row.state for row in again] == ["done already", "done", "done already"]
+        if suffix == ".zarr.zip":
+            with zarr.storage.ZipStore(out / "b.zarr.zip", mode="r") as store:
+                found = zarr.open_array(store, path="data", mode="r")[:]
+        else:
+            found = dask_tiled.open_dataset(out / f"b{suffix}").compute()
+        np.testing.assert_array_equal(found, noise)

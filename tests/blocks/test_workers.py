@@ -31,11 +31,15 @@ CHUNKS = (1, 16, 32)
 def root(tmp_path_factory):
     """Return a folder that workers started by `joining` may see differently."""
     folder = tmp_path_factory.mktemp("shared")
-    for name in ("data", "unseen", "elsewhere", "other", "read_only", "out"):
-        (folder / name).mkdir()
-    frames = {"elsewhere": FRAMES, "other": FRAMES[:5]}
-    for name in ("data", "unseen", "elsewhere", "other", "read_only"):
-        write_npy(folder / name / "scan.npy", frames.get(name, FRAMES))
+    frames = {"other/changed": FRAMES[:5]}
+    for name in (
+        *("data", "unseen", "read_only"),
+        *("elsewhere/changed", "elsewhere/copy", "other/changed", "other/copy"),
+    ):
+        (folder / name).mkdir(parents=True)
+        path = write_npy(folder / name / "scan.npy", frames.get(name, FRAMES))
+        os.utime(path, ns=(10**18, 10**18))
+    (folder / "out").mkdir()
     return folder
 
 
@@ -56,40 +60,42 @@ def keepers(client, arr):
     return {address for some in client.who_has(kept).values() for address in some}
 
 
-UNABLE = {
-    "hidden": ("unseen", "unseen={root}/unseen", "No such file or directory"),
-    "another file": ("elsewhere", "elsewhere={root}/elsewhere:{root}/other", "another file"),
-    "a copy": ("data", "elsewhere={root}/data:{root}/unseen", "a copy of the file"),
-    "read-only": ("read_only", "read_only={root}/read_only", "not writable"),
-}
+UNABLE = "unseen={0}/unseen,elsewhere={0}/elsewhere:{0}/other,read_only={0}/read_only"
+LIBRARY = "imagecodecs"
+"""Needed for one of the files."""
 
 
-@pytest.mark.parametrize("case", UNABLE)
-def test_unable_workers_get_no_tasks(client, root, case):
+def test_unable_workers_get_no_tasks(client, root):
     """One warning names the worker, its host, its process and the file; all chunks are right."""
-    folder, faults, problem = UNABLE[case]
-    if case == "a copy":
-        for name in ("data", "unseen"):
-            os.utime(root / name / "scan.npy", ns=(10**18, 10**18))
-    arr = open_dataset(root / folder / "scan.npy", chunks=CHUNKS)
-    target = root / ("read_only" if case == "read-only" else "out") / "scan.zarr"
-    with joining(client, case, faults=faults.format(root=root)) as address:
+    tifffile = pytest.importorskip("tifffile")
+    tifffile.imwrite(root / "scan.tif", FRAMES, compression="lzw")
+    faults = f"{UNABLE.format(root)},absent={LIBRARY}"
+    out = root / "out" / "scan.zarr"
+    with joining(client, "unable", faults=faults) as address:
         pid = client.run(os.getpid)[address]
-        named = rf"1 of 2 workers get no tasks.*{address} \(host .*, process {pid}\).*{problem}"
-        with pytest.warns(UserWarning, match=named) as told:
-            stored = to_zarr(arr, target, chunks=CHUNKS, shards=CHUNKS, overwrite=True)
-        assert len(told) == 1
-        np.testing.assert_array_equal(stored[:], FRAMES)
-        if case == "hidden":
-            with pytest.warns(UserWarning, match=named):
-                verify_zarr(target, arr)
-            with pytest.warns(UserWarning, match=named):
-                dask_tiled.to_beton(root / "out" / "a.beton", {"x": arr}, overwrite=True)
-            with pytest.warns(UserWarning, match=named):
-                sums = dask_tiled.run(arr.sum((1, 2)), checkpoint=root / "out" / "sums")
-            np.testing.assert_array_equal(sums, FRAMES.sum((1, 2)))
-            with pytest.warns(UserWarning, match=named), able_workers([arr.description]):
-                assert keepers(client, arr + 1) == {client.first}
+        named = rf"1 of 2 workers get no tasks.*{address} \(host .*, process {pid}\).*"
+        for source, target, problem in (
+            ("unseen/scan.npy", out, "No such file or directory"),
+            ("elsewhere/changed/scan.npy", out, "another file"),
+            ("elsewhere/copy/scan.npy", out, "a copy of the file"),
+            ("read_only/scan.npy", root / "read_only" / "scan.zarr", "not writable"),
+            ("scan.tif", out, f"{LIBRARY}: not installed"),
+        ):
+            arr = open_dataset(root / source, chunks=CHUNKS)
+            with pytest.warns(UserWarning, match=named + problem) as told:
+                stored = to_zarr(arr, target, chunks=CHUNKS, shards=CHUNKS, overwrite=True)
+            assert len(told) == 1
+            np.testing.assert_array_equal(stored[:], FRAMES)
+        arr = open_dataset(root / "unseen" / "scan.npy", chunks=CHUNKS)
+        with pytest.warns(UserWarning, match=named):
+            verify_zarr(out, arr)
+        with pytest.warns(UserWarning, match=named):
+            dask_tiled.to_beton(root / "out" / "a.beton", {"x": arr}, overwrite=True)
+        with pytest.warns(UserWarning, match=named):
+            sums = dask_tiled.run(arr.sum((1, 2)), checkpoint=root / "out" / "sums")
+        np.testing.assert_array_equal(sums, FRAMES.sum((1, 2)))
+        with pytest.warns(UserWarning, match=named), able_workers([arr.description]):
+            assert keepers(client, arr + 1) == {client.first}
 
 
 def test_first_workers(tmp_path, root):
@@ -127,19 +133,6 @@ def test_other_versions_are_refused(client, root, tmp_path):
             assert caught.value.expected.startswith(f"{dask_tiled.__version__}, ")
             assert caught.value.found.startswith(f"{version} on {address}")
     assert not [*out.glob("version*")]
-
-
-def test_libraries_of_decoders(client, tmp_path):
-    tifffile = pytest.importorskip("tifffile")
-    tifffile.imwrite(tmp_path / "scan.tif", FRAMES, compression="lzw")
-    arr = open_dataset(tmp_path / "scan.tif", chunks=CHUNKS)
-    missing = "imagecodecs: not installed"
-    with (
-        joining(client, "no library", faults="absent=imagecodecs"),
-        pytest.warns(UserWarning, match=missing),
-    ):
-        stored = to_zarr(arr, tmp_path / "scan.zarr")
-    np.testing.assert_array_equal(stored[:], FRAMES)
 
 
 def test_workers_that_join_later(client, root):

@@ -25,32 +25,36 @@ CHILD = {"fork", "killpg", "setitimer", "getrlimit", "setrlimit", "fcntl", "sysc
 
 def work(names):
     """Read, compute, export and overwrite; return nothing if all pixels are right."""
-    import dask_tiled
+    # The package's own names would import all modules.
     from dask_tiled import testing
+    from dask_tiled.errors import DatasetError
+    from dask_tiled.export.zarr.zarr_export import to_zarr
+    from dask_tiled.opening.arrays import open_dataset
+    from dask_tiled.training.beton import to_beton
 
     raw = {"format": "raw", "dtype": "u2", "sig_shape": PIXELS.shape[1:]}
     testing.write_raw("scan.raw", PIXELS)
     testing.write_mib("scan.mib", PIXELS)
     for io, seconds in (("auto", 0), ("auto", 1000), ("buffered", 0)):
         with dask.config.set({"dask-tiled.rest-seconds": seconds}):
-            arr = dask_tiled.open_dataset("scan.raw", io=io, **raw)
+            arr = open_dataset("scan.raw", io=io, **raw)
             np.testing.assert_array_equal(arr, PIXELS)
             assert arr.sum().compute() == PIXELS.sum()
             np.testing.assert_array_equal(arr[:, 7, 9], PIXELS[:, 7, 9])
             np.testing.assert_array_equal(arr.map_blocks(np.copy), PIXELS)
-    np.testing.assert_array_equal(dask_tiled.open_dataset("scan.mib"), PIXELS)
-    dask_tiled.to_zarr(arr, "scan.zarr", layout="array")
-    dask_tiled.to_beton("scan.beton", {"image": arr})
+    np.testing.assert_array_equal(open_dataset("scan.mib"), PIXELS)
+    to_zarr(arr, "scan.zarr", layout="array")
+    to_beton("scan.beton", {"image": arr})
     np.testing.assert_array_equal(zarr.open("scan.zarr")[:], PIXELS)
-    np.testing.assert_array_equal(dask_tiled.open_dataset("scan.beton", field="image"), PIXELS)
+    np.testing.assert_array_equal(open_dataset("scan.beton", field="image"), PIXELS)
     if CHILD & names:
         with h5py.File("scan.h5", "w") as file:
             file["data"] = PIXELS
-        np.testing.assert_array_equal(dask_tiled.open_dataset("scan.h5"), PIXELS)
+        np.testing.assert_array_equal(open_dataset("scan.h5"), PIXELS)
         Path("broken.h5").write_bytes(Path("scan.h5").read_bytes()[:-8000])
         try:
-            dask_tiled.open_dataset("broken.h5").compute()
-        except dask_tiled.DatasetError:
+            open_dataset("broken.h5").compute()
+        except DatasetError:
             pass
         else:
             raise AssertionError("a truncated file opens")

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.slow
 
 FRAMES = counting_frames((12, 16, 32, 32), "uint16")
 CHUNKS = (1, 16, 32, 32)
-MEMORY_LIMIT = 600_000_000
+MEMORY_LIMIT = 500_000_000
 SPILLING = {"DASK_DISTRIBUTED__WORKER__MEMORY__TARGET": "0.2"}
 """Share of memory from which results are spilled at once; other memory is only polled."""
 
@@ -369,12 +369,12 @@ def test_results_larger_than_memory(client, large):
     arr, sums = large
     before, worker = pids(client), worker_of(client, "plain")
     with dask.annotate(workers=[worker]):
-        kept = arr[:6000].with_chunks((64, -1, -1)).persist()
+        kept = arr[:4500].with_chunks((64, -1, -1)).persist()
         wait(kept)
         assert kept.nbytes > MEMORY_LIMIT
         spilled = client.run(lambda dask_worker: dask_worker.data.spilled_total.memory)
         assert spilled[worker] > kept.nbytes // 2
-        np.testing.assert_array_equal(kept.sum(axis=(1, 2)).compute(), sums[:6000])
+        np.testing.assert_array_equal(kept.sum(axis=(1, 2)).compute(), sums[:4500])
     assert pids(client) == before
 
 
