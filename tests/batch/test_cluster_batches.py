@@ -84,6 +84,7 @@ def test_the_command_line(client, folder):  # noqa: ARG001
     assert "tcp://127.0.0.1:1: no scheduler answers" in lost.stderr
 
 
+@pytest.mark.filterwarnings("ignore:.*has no worker; waiting for one")  # on a busy machine
 def test_jobs_of_slurm(tmp_path, folder, monkeypatch):  # noqa: ARG001
     """By dask-jobqueue, with a command that runs each job here instead of Slurm's."""
     pytest.importorskip("dask_jobqueue")  # refreshes dask's configuration

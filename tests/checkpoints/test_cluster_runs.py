@@ -16,17 +16,17 @@ from dask_tiled.testing import counting_frames
 
 pytestmark = pytest.mark.slow
 
-FRAMES = counting_frames((64, 4, 16, 16), "uint16")
+FRAMES = counting_frames((24, 4, 16, 16), "uint16")
 NAV, SIG = (0, 1), (2, 3)
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
-    """Yield the client of two workers with nannies, one of which has a resource."""
+    """Yield the client of two workers, one of which has a resource and is not killed."""
     folder = tmp_path_factory.mktemp("cluster")
     address = str(folder / "scheduler.json")
     worker = ["worker", "--scheduler-file", address, "--nthreads", "1", "--no-dashboard"]
-    worker += ["--memory-limit", "600MB", "--host", "127.0.0.1"]
+    worker += ["--memory-limit", "600MB", "--host", "127.0.0.1", "--no-nanny"]
     scheduler = ["scheduler", "--scheduler-file", address, "--no-dashboard"]
     with (
         started(folder / "s", *scheduler, "--host", "127.0.0.1", "--port", "0"),
@@ -40,7 +40,7 @@ def client(tmp_path_factory):
 
 @pytest.fixture
 def scan(tmp_path, monkeypatch):
-    """Open a scan of 64 chunks."""
+    """Open a scan of 24 chunks."""
     monkeypatch.setattr(plan, "LEAST_TASK_BYTES", 1)
     monkeypatch.setattr(plan, "MOST_REDUCED_CHUNKS", 1000)
     np.save(tmp_path / "scan.npy", FRAMES)
@@ -48,8 +48,10 @@ def scan(tmp_path, monkeypatch):
 
 
 def test_killed_worker(client, scan, tmp_path):
-    """A worker is killed while it runs tasks; others run them again."""
-    killed = list[int]()
+    """A worker is killed while it runs tasks; the other one runs them again."""
+    workers = client.scheduler_info()["workers"]
+    (address,) = [name for name, told in workers.items() if not told["resources"]]
+    pid, killed = client.run(os.getpid, workers=[address])[address], []
 
     def slowly(block):
         time.sleep(0.02)
@@ -57,8 +59,8 @@ def test_killed_worker(client, scan, tmp_path):
 
     def kill(progress):
         if not killed and progress.bytes_done > progress.bytes_total / 4:
-            killed.append(next(iter(client.run(os.getpid).values())))
-            os.kill(killed[0], signal.SIGKILL)
+            killed.append(pid)
+            os.kill(pid, signal.SIGKILL)
 
     x = [scan.map_blocks(slowly, drop_axis=SIG, dtype="u2"), scan.std(NAV)]
     found = run(x, tmp_path / "kept", every=0, on_progress=kill)

@@ -127,13 +127,13 @@ def many_files(folder, suffix, n):
 
 @pytest.mark.parametrize(("suffix", "io"), [("raw", "buffered"), ("tif", "mmap")])
 def test_more_files_than_descriptors(tmp_path, suffix, io):
-    many_files(tmp_path, suffix, 300)
-    run(FEW_DESCRIPTORS, suffix, io, 300, 16, cwd=tmp_path)
+    many_files(tmp_path, suffix, 120)
+    run(FEW_DESCRIPTORS, suffix, io, 120, 16, cwd=tmp_path)
 
 
 def test_exports_and_hdf5_files_with_few_descriptors(tmp_path):
     """Twelve descriptors suffice for 16 writing threads and a process that reads HDF5 files."""
-    many_files(tmp_path, "raw", 300)
+    many_files(tmp_path, "raw", 120)
     run(FEWER_DESCRIPTORS, cwd=tmp_path)
 
 

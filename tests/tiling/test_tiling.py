@@ -26,7 +26,7 @@ from dask_tiled.tiling.limits import MOST_CHUNKS
 from dask_tiled.tiling.sizes import least_count
 
 MIB = 1 << 20
-unhurried = settings(deadline=None, max_examples=settings.default.max_examples * 3)
+unhurried = settings(deadline=None, max_examples=settings.default.max_examples * 2)
 
 
 def describe(nav, sig, dtype="u2", per_file=None, pixels=1):
