@@ -133,7 +133,7 @@ def test_more_files_than_descriptors(tmp_path, suffix, io):
 
 def test_exports_and_hdf5_files_with_few_descriptors(tmp_path):
     """Twelve descriptors suffice for 16 writing threads and a process that reads HDF5 files."""
-    many_files(tmp_path, "raw", 120)
+    many_files(tmp_path, "raw", 200)
     run(FEWER_DESCRIPTORS, cwd=tmp_path)
 
 
