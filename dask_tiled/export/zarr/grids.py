@@ -11,7 +11,7 @@ from dask_tiled.errors import DatasetError, TilingError, check_whole
 from dask_tiled.export.zarr.levels import BLOCK_BYTES
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.ome_axes import halved_axes
-from dask_tiled.model.pyramids import METHODS, Halving
+from dask_tiled.model.pyramids import Halving
 from dask_tiled.opened.spec import Given
 from dask_tiled.tiling.bases import largest_divisor
 from dask_tiled.tiling.frames import cut_frame, cut_shard
@@ -121,12 +121,8 @@ def pyramid_of(
     Raises
     ------
     DatasetError
-        The number or the method is invalid, the array is not an image of numbers, or labels would
-        be averaged.
+        The number is invalid, the array is not an image of numbers, or labels would be averaged.
     """
-    if method not in METHODS:
-        found = repr(method)
-        raise DatasetError("invalid pyramid_method", expected=", ".join(METHODS), found=found)
     if wanted is False:
         return Pyramid()
     if given.ndim < 2 or names is None or len({*names}) < given.ndim:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from dask.base import tokenize
 
 from dask_tiled.blocks.alignment import aligned_chunks
-from dask_tiled.errors import DatasetError, TilingError
+from dask_tiled.errors import DatasetError
 from dask_tiled.export.zarr.grids import ChunkGrid, Pyramid, grids_of, pyramid_of
 from dask_tiled.export.zarr.group import dimension_names
 from dask_tiled.export.zarr.layout import ExportLayout, Settings, layout_of
@@ -142,8 +142,6 @@ def plan_of(
     company = tuple(one.name for one in results if not one.apart)
     keeps = bool(company) and given.description is not None
     flat = settings.zarr_format == 2
-    if flat and settings.shards is not None:
-        raise TilingError("format 2 of zarr has no shards", found=f"shards={settings.shards!r}")
     if first is None:
         chunk, shard = grids_of(given, settings.chunks, settings.shards, keeps=keeps)
         first = ChunkGrid(given.shape, chunk, None if flat else shard)

@@ -21,6 +21,7 @@ from dask_tiled.export.zarr.stored_chunks import level_array
 from dask_tiled.export.zarr.targets import ZarrTarget, write_blocks
 from dask_tiled.export.zarr.tile_writer import write_and_compute
 from dask_tiled.export.zarr.windows import with_windows
+from dask_tiled.model.pyramids import METHODS
 from dask_tiled.opened.axes import shown_of
 from dask_tiled.opened.inputs import attributes_in
 from dask_tiled.opened.spec import Given
@@ -55,9 +56,15 @@ class ExportSource(NamedTuple):
         if settings.zarr_format not in (2, 3):
             found = repr(settings.zarr_format)
             raise DatasetError("unknown zarr_format", expected="2 or 3", found=found)
+        if settings.zarr_format == 2 and settings.shards is not None:
+            found = f"shards={settings.shards!r}"
+            raise TilingError("format 2 of zarr has no shards", found=found)
         given, method = Given.of(arr), settings.pyramid_method
         if method is None:
             method = "nearest" if given.has_labels else "mean"
+        elif method not in METHODS:
+            found = repr(method)
+            raise DatasetError("invalid pyramid_method", expected=", ".join(METHODS), found=found)
         attributes = own_attributes(of_xarray, given) | dict(attributes or {})
         return cls(arr, given, settings._replace(attributes=attributes, pyramid_method=method))
 
