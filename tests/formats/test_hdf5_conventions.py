@@ -9,7 +9,7 @@ from checks import write_hdf5
 from dask_tiled import Axis, describe
 from dask_tiled.formats.hdf5 import choice, conventions, descriptor, facts
 from dask_tiled.formats.hdf5.attributes import attribute, number
-from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, Scan
+from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Scan
 from dask_tiled.formats.hdf5.datasets import by_size
 from dask_tiled.testing import check_format
 
@@ -22,7 +22,7 @@ class Camera(Convention):
     """Convention of files with ``/run/frames``."""
 
     name = "Camera"
-    instrument = (Row("beam_energy", "*run/beam", "kV"),)
+    instrument = (("beam_energy", "*run/beam", "kV"),)
 
     def meant(self, tree, found):  # noqa: ARG002
         pictures = (x for x in found.pictures.values() if re.fullmatch("/run/frames", x.path))

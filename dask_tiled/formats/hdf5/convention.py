@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -66,24 +66,13 @@ class Announced(NamedTuple):
     """Source of the number."""
 
 
-class Row(NamedTuple):
-    """Location of a fact about the instrument."""
-
-    name: str
-    """A name of :mod:`dask_tiled.model.instrument`'s vocabulary."""
-    path: str
-    """Below the facts; pattern and unit as in :class:`~dask_tiled.formats.tools.Entry`."""
-    unit: str = ""
-    read: Callable[[Any], Any] | None = None
-    when: Callable[[Mapping[str, Any]], bool] | None = None
-
-
 class Convention:
     """A convention of HDF5 files; methods return nothing for arrays that do not follow it."""
 
     name: ClassVar[str]
-    instrument: ClassVar[Sequence[Row]] = ()
-    """The first row of each name that has a value wins."""
+    instrument: ClassVar[Sequence[tuple[Any, ...]]] = ()
+    """Facts about the instrument, as rows of :func:`~dask_tiled.model.instrument.entries` below the
+    facts. The first row of each name that has a value wins."""
 
     def meant(self, tree: Tree, found: Found) -> Meant:  # noqa: ARG002
         """List the arrays that a file, or a group of it, designates."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dask_tiled.formats.hdf5.attributes import attribute, number, text, texts
-from dask_tiled.formats.hdf5.convention import MOST_VALUES, Calibration, Convention, Meant, Row
+from dask_tiled.formats.hdf5.convention import MOST_VALUES, Calibration, Convention, Meant
 from dask_tiled.formats.hdf5.datasets import MOST_OBJECTS, Found, Picture, picture_of
 from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
@@ -98,11 +98,11 @@ class Delmic(Convention):
 
     name = "Delmic"
     instrument = (
-        Row("beam_energy", "*PhysicalData/AccelerationVoltage", "V"),
-        Row("beam_current", "*PhysicalData/EmissionCurrent", "A"),
-        Row("magnification", "*PhysicalData/Magnification"),
-        Row("exposure_time", "*PhysicalData/IntegrationTime", "s"),
-        Row("date", "*ImageData/TOffset", read=lambda told: datetime.fromtimestamp(told, UTC)),
+        ("beam_energy", "*PhysicalData/AccelerationVoltage", "V"),
+        ("beam_current", "*PhysicalData/EmissionCurrent", "A"),
+        ("magnification", "*PhysicalData/Magnification"),
+        ("exposure_time", "*PhysicalData/IntegrationTime", "s"),
+        ("date", "*ImageData/TOffset", "", lambda told: datetime.fromtimestamp(told, UTC)),
     )
 
     def meant(self, tree: Tree, found: Found) -> Meant:

@@ -16,7 +16,7 @@ from dask_tiled.formats.dm.descriptor import COLOUR
 from dask_tiled.formats.dm.instrument import ROWS
 from dask_tiled.formats.dm.order import Order, find_order, read_axes
 from dask_tiled.formats.hdf5.attributes import attribute, label, number, plain_attributes
-from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row
+from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant
 from dask_tiled.formats.hdf5.datasets import Found, Picture
 from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import Tree
@@ -34,7 +34,7 @@ class Dm5(Convention):
     """DM5 of Digital Micrograph and Nion Swift."""
 
     name = "Digital Micrograph"
-    instrument = tuple(Row(name, f"*ImageTags/{path}", *rest) for name, path, *rest in ROWS)
+    instrument = tuple((name, f"*ImageTags/{path}", *rest) for name, path, *rest in ROWS)
 
     def meant(self, tree: Tree, found: Found) -> Meant:
         """List the images, the one of the first document first, without thumbnails."""

@@ -21,7 +21,6 @@ from dask_tiled.formats.hdf5.convention import (
     Calibration,
     Convention,
     Meant,
-    Row,
     Scan,
 )
 from dask_tiled.formats.hdf5.datasets import FRAME, SERIES, Found, Picture, by_size
@@ -49,10 +48,10 @@ class Eiger(Convention):
 
     name = "Eiger"
     instrument = (
-        Row("beam_energy", f"*{GROUP}/High Tension", "V"),
-        Row("magnification", f"*{GROUP}/Magnification"),
-        Row("camera_length", f"*{GROUP}/Camera Length", "m"),
-        Row("camera_length", "**/detector_distance", "@"),
+        ("beam_energy", f"*{GROUP}/High Tension", "V"),
+        ("magnification", f"*{GROUP}/Magnification"),
+        ("camera_length", f"*{GROUP}/Camera Length", "m"),
+        ("camera_length", "**/detector_distance", "@"),
     )
 
     def meant(self, tree: Tree, found: Found) -> Meant:  # noqa: ARG002

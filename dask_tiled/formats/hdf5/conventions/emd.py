@@ -16,7 +16,6 @@ from dask_tiled.formats.hdf5.convention import (
     Calibration,
     Convention,
     Meant,
-    Row,
     positions_of,
     read_axis,
 )
@@ -40,13 +39,13 @@ class Emd(Convention):
 
     name = "EMD"
     instrument = (
-        Row("microscope", "**/*microscope/name"),
-        Row("beam_energy", "**/*microscope/voltage", "@"),
-        Row("beam_energy", "**/*microscope/accelerating_voltage", "@"),
-        Row("beam_energy", "**/*microscope/beam_energy", "@eV"),
-        Row("beam_energy", "**/simulation_parameters/E", "keV"),
-        Row("convergence_angle", "**/convergence_semiangle_mrad", "mrad"),
-        Row("convergence_angle", "**/simulation_parameters/sa", "mrad"),
+        ("microscope", "**/*microscope/name"),
+        ("beam_energy", "**/*microscope/voltage", "@"),
+        ("beam_energy", "**/*microscope/accelerating_voltage", "@"),
+        ("beam_energy", "**/*microscope/beam_energy", "@eV"),
+        ("beam_energy", "**/simulation_parameters/E", "keV"),
+        ("convergence_angle", "**/convergence_semiangle_mrad", "mrad"),
+        ("convergence_angle", "**/simulation_parameters/sa", "mrad"),
     )
 
     def meant(self, tree: Tree, found: Found) -> Meant:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats.hdf5.attributes import number
-from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, Scan
+from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Scan
 from dask_tiled.formats.hdf5.datasets import Found, Picture
 from dask_tiled.formats.hdf5.tree import BROKEN, Tree
 from dask_tiled.model.axes import Axis
@@ -41,17 +41,17 @@ class H5oina(Convention):
 
     name = "H5OINA"
     instrument = (
-        Row("beam_energy", "*Header/Beam Voltage", "kV"),
-        Row("magnification", "*Header/Magnification"),
-        Row("working_distance", "*Header/Working Distance", "mm"),
-        Row("stage_x", "*Header/Stage Position/X", "mm"),
-        Row("stage_y", "*Header/Stage Position/Y", "mm"),
-        Row("stage_z", "*Header/Stage Position/Z", "mm"),
-        Row("tilt_alpha", "*Header/Stage Position/Tilt", "rad"),
-        Row("rotation", "*Header/Stage Position/Rotation", "rad"),
-        Row("exposure_time", "*Header/Camera Exposure Time", "ms"),
-        Row("dwell_time", "*Header/Dwell Time", "us"),
-        Row("date", "*Header/Acquisition Date"),
+        ("beam_energy", "*Header/Beam Voltage", "kV"),
+        ("magnification", "*Header/Magnification"),
+        ("working_distance", "*Header/Working Distance", "mm"),
+        ("stage_x", "*Header/Stage Position/X", "mm"),
+        ("stage_y", "*Header/Stage Position/Y", "mm"),
+        ("stage_z", "*Header/Stage Position/Z", "mm"),
+        ("tilt_alpha", "*Header/Stage Position/Tilt", "rad"),
+        ("rotation", "*Header/Stage Position/Rotation", "rad"),
+        ("exposure_time", "*Header/Camera Exposure Time", "ms"),
+        ("dwell_time", "*Header/Dwell Time", "us"),
+        ("date", "*Header/Acquisition Date"),
     )
 
     def meant(self, tree: Tree, found: Found) -> Meant:

@@ -16,7 +16,7 @@ import numpy as np
 
 from dask_tiled.errors import MissingFileError
 from dask_tiled.formats.hdf5.attributes import attribute, label, number, text
-from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row, read_axis
+from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, read_axis
 from dask_tiled.formats.hdf5.datasets import Found, Picture, by_size
 from dask_tiled.formats.hdf5.tree import Tree
 from dask_tiled.formats.tools.hyperspy import AxisFacts, in_order, signal_dims
@@ -40,22 +40,22 @@ PLACES = (
 )
 """Metadata of the microscope; the last path is in NeXus files that HyperSpy writes."""
 ROWS = (
-    Row("microscope", "microscope"),
-    Row("acquisition_mode", "acquisition_mode"),
-    Row("beam_energy", "beam_energy", "@keV"),
-    Row("beam_current", "beam_current", "@nA"),
-    Row("magnification", "magnification"),
-    Row("camera_length", "camera_length", "@mm"),
-    Row("convergence_angle", "convergence_angle", "@mrad"),
-    Row("collection_angle", "**/collection_angle", "@mrad"),
-    Row("working_distance", "working_distance", "@mm"),
-    Row("tilt_alpha", "Stage/tilt_alpha", "deg"),
-    Row("tilt_alpha", "tilt_stage", "deg"),
-    Row("tilt_beta", "Stage/tilt_beta", "deg"),
-    Row("detector", "Detector/Camera/name"),
-    Row("exposure_time", "**/exposure", "@s"),
-    Row("exposure_time", "**/exposure_time", "@s"),
-    Row("dwell_time", "**/dwell_time", "@s"),
+    ("microscope", "microscope"),
+    ("acquisition_mode", "acquisition_mode"),
+    ("beam_energy", "beam_energy", "@keV"),
+    ("beam_current", "beam_current", "@nA"),
+    ("magnification", "magnification"),
+    ("camera_length", "camera_length", "@mm"),
+    ("convergence_angle", "convergence_angle", "@mrad"),
+    ("collection_angle", "**/collection_angle", "@mrad"),
+    ("working_distance", "working_distance", "@mm"),
+    ("tilt_alpha", "Stage/tilt_alpha", "deg"),
+    ("tilt_alpha", "tilt_stage", "deg"),
+    ("tilt_beta", "Stage/tilt_beta", "deg"),
+    ("detector", "Detector/Camera/name"),
+    ("exposure_time", "**/exposure", "@s"),
+    ("exposure_time", "**/exposure_time", "@s"),
+    ("dwell_time", "**/dwell_time", "@s"),
 )
 """The units are the defaults of HyperSpy."""
 
@@ -77,10 +77,10 @@ class HyperSpy(Convention):
 
     name = "HyperSpy"
     instrument = (
-        Row("date", "*metadata/General", read=_date),
-        Row("date", "*/auxiliary/hyperspy_metadata/General", read=_date),
-        Row("date", "*mapped_parameters", read=_date),
-        *(row._replace(path=f"{place}/{row.path}") for place in PLACES for row in ROWS),
+        ("date", "*metadata/General", "", _date),
+        ("date", "*/auxiliary/hyperspy_metadata/General", "", _date),
+        ("date", "*mapped_parameters", "", _date),
+        *((name, f"{place}/{path}", *rest) for place in PLACES for name, path, *rest in ROWS),
     )
 
     def meant(self, tree: Tree, found: Found) -> Meant:

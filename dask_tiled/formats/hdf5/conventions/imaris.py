@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dask_tiled.formats.hdf5.attributes import LONGEST_TEXT, MOST_VALUES, attribute, text
-from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row
+from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant
 from dask_tiled.formats.hdf5.datasets import MOST_OBJECTS, Found, Picture, picture_of
 from dask_tiled.formats.hdf5.library import names_in
 from dask_tiled.formats.hdf5.tree import Tree
@@ -41,10 +41,10 @@ class Imaris(Convention):
 
     name = "Imaris"
     instrument = (
-        Row("microscope", "*Image/MicroscopeName"),
-        Row("microscope", "*Image/MicroscopeModality"),
-        Row("magnification", "*Image/LensPower"),
-        Row("date", "*Image/RecordingDate", read=local_time),
+        ("microscope", "*Image/MicroscopeName"),
+        ("microscope", "*Image/MicroscopeModality"),
+        ("magnification", "*Image/LensPower"),
+        ("date", "*Image/RecordingDate", "", local_time),
     )
 
     def meant(self, tree: Tree, found: Found) -> Meant:

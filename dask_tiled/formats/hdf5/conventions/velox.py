@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from dask_tiled.errors import DatasetError
-from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant, Row
+from dask_tiled.formats.hdf5.convention import Calibration, Convention, Meant
 from dask_tiled.formats.hdf5.conventions.velox_axes import (
     detector_in,
     energies_in,
@@ -57,20 +57,20 @@ KINDS = [kind for kind, _ in ORDERS]
 """Listing order."""
 
 ROWS = (
-    Row("microscope", "Instrument/InstrumentClass"),
-    Row("beam_energy", "Optics/AccelerationVoltage", "V"),
-    Row("magnification", "CustomProperties/StemMagnification/value"),
-    Row("magnification", "Optics/NominalMagnification"),
-    Row("camera_length", "Optics/CameraLength", "m"),
-    Row("convergence_angle", "Optics/BeamConvergence", "rad"),
-    Row("defocus", "Optics/Defocus", "m"),
-    Row("stage_x", "Stage/Position/x", "m"),
-    Row("stage_y", "Stage/Position/y", "m"),
-    Row("stage_z", "Stage/Position/z", "m"),
-    Row("tilt_alpha", "Stage/AlphaTilt", "rad"),
-    Row("tilt_beta", "Stage/BetaTilt", "rad"),
-    Row("detector", "BinaryResult/Detector"),
-    Row("dwell_time", "Scan/DwellTime", "s"),
+    ("microscope", "Instrument/InstrumentClass"),
+    ("beam_energy", "Optics/AccelerationVoltage", "V"),
+    ("magnification", "CustomProperties/StemMagnification/value"),
+    ("magnification", "Optics/NominalMagnification"),
+    ("camera_length", "Optics/CameraLength", "m"),
+    ("convergence_angle", "Optics/BeamConvergence", "rad"),
+    ("defocus", "Optics/Defocus", "m"),
+    ("stage_x", "Stage/Position/x", "m"),
+    ("stage_y", "Stage/Position/y", "m"),
+    ("stage_z", "Stage/Position/z", "m"),
+    ("tilt_alpha", "Stage/AlphaTilt", "rad"),
+    ("tilt_beta", "Stage/BetaTilt", "rad"),
+    ("detector", "BinaryResult/Detector"),
+    ("dwell_time", "Scan/DwellTime", "s"),
 )
 MODES = {"1": "TEM", "2": "STEM"}
 """Meanings of ``OperatingMode``."""
@@ -103,16 +103,16 @@ class Velox(Convention):
 
     name = "Velox"
     instrument = (
-        *(row._replace(path=f"*Metadata/{row.path}") for row in ROWS),
+        *((name, f"*Metadata/{path}", *rest) for name, path, *rest in ROWS),
         *(
-            Row(name, "*Metadata", unit, partial(_of_detector, keys=keys))
+            (name, "*Metadata", unit, partial(_of_detector, keys=keys))
             for name, (keys, unit) in OF_DETECTORS.items()
         ),
-        Row("live_time", "*Times/LiveTime", "s"),
-        Row("real_time", "*Times/RealTime", "s"),
-        Row("acquisition_mode", "*Metadata/Optics/OperatingMode", read=MODES.get),
-        Row("date", "*Metadata/Acquisition/AcquisitionStartDatetime/DateTime", read=_moment),
-        Row("date", STAMPS, read=partial(_moment, per_second=1e6)),
+        ("live_time", "*Times/LiveTime", "s"),
+        ("real_time", "*Times/RealTime", "s"),
+        ("acquisition_mode", "*Metadata/Optics/OperatingMode", "", MODES.get),
+        ("date", "*Metadata/Acquisition/AcquisitionStartDatetime/DateTime", "", _moment),
+        ("date", STAMPS, "", partial(_moment, per_second=1e6)),
     )
 
     def meant(self, tree: Tree, found: Found) -> Meant:
