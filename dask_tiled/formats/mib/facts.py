@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dask_tiled.formats import tools
+from dask_tiled.model.instrument import entries
 
 SETTINGS = {
     "sequence_number": (1, "i8"), "time": (9, "M8[us]"), "counter": (11, "i2"),
@@ -21,19 +22,17 @@ FIRST, THRESHOLDS = 14, 8
 SINGLE = "exposure_time", "time_utc"
 FACTS = {"exposure_time": "f8", "thresholds": "f8", "dacs": "i4", "time_utc": "M8[ns]"}
 DATE = np.frombuffer(b"0000-00-00 00:00:00.".ljust(40, b"0"), np.uint8)
-INSTRUMENT = {
-    "detector": [tools.Entry("mib/hdr/Readout System")],
-    "exposure_time": [
-        tools.Entry("mib/header/exposure", "ns"),
-        tools.Entry("mib/header/shutter (s)", "s"),
-    ],
-    "gain_setting": [tools.Entry("mib/hdr/Gain")],
-    "threshold": [
-        tools.Entry("mib/header/thresholds and DACs", "keV", lambda texts: texts.split()[0]),
-        tools.Entry("mib/hdr/Thresholds (keV)", "keV", lambda texts: texts.split(",")[0]),
-    ],
-    "date": [tools.Entry("mib/header/time (UTC)"), tools.Entry("mib/header/time")],
-}
+ROWS = (
+    ("detector", "hdr/Readout System"),
+    ("exposure_time", "header/exposure", "ns"),
+    ("exposure_time", "header/shutter (s)", "s"),
+    ("gain_setting", "hdr/Gain"),
+    ("threshold", "header/thresholds and DACs", "keV", lambda texts: texts.split()[0]),
+    ("threshold", "hdr/Thresholds (keV)", "keV", lambda texts: texts.split(",")[0]),
+    ("date", "header/time (UTC)"),
+    ("date", "header/time"),
+)
+INSTRUMENT = entries({"mib": ROWS})
 
 
 class HeaderPlace(NamedTuple):

@@ -41,7 +41,7 @@ from dask_tiled.formats.tools.files import absolute
 from dask_tiled.model.axes import nav_axes
 from dask_tiled.model.doubts import left_out
 from dask_tiled.model.indexing import Array
-from dask_tiled.model.instrument import converted
+from dask_tiled.model.instrument import converted, entries
 
 NEAR = 0.1
 """Largest distance of planes from their places, in steps: stages measure with errors."""
@@ -220,15 +220,13 @@ def _inner_axis(letter: str, inner: Modulo, taken: set[str]) -> tools.Axis:
     return tools.Axis.calibrated(name, inner.units, inner.step, inner.start)
 
 
-INSTRUMENT = {
-    "microscope": [tools.Entry("ome_tiff/devices/instrument/Microscope/@Model")],
-    "magnification": [
-        tools.Entry("ome_tiff/devices/objective/@CalibratedMagnification"),
-        tools.Entry("ome_tiff/devices/objective/@NominalMagnification"),
-    ],
-    "detector": [tools.Entry("ome_tiff/devices/detector/@Model")],
-    "date": [tools.Entry("ome_tiff/image/AcquisitionDate")],
-}
+ROWS = (
+    ("microscope", "devices/instrument/Microscope/@Model"),
+    ("magnification", "devices/objective/@CalibratedMagnification"),
+    ("magnification", "devices/objective/@NominalMagnification"),
+    ("detector", "devices/detector/@Model"),
+    ("date", "image/AcquisitionDate"),
+)
 
 
 def read_headers(desc: tools.Description) -> Array:
@@ -259,7 +257,7 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     headers=read_headers,
-    instrument=INSTRUMENT,
+    instrument=entries({"ome_tiff": ROWS}),
     peers=("tifffile", "bioio"),
     aliases=("ome",),
 )

@@ -12,14 +12,9 @@ from typing import Any
 
 from dask_tiled.formats.tiff.dates import parse_date
 from dask_tiled.formats.tiff.eer import seconds_per_frame
-from dask_tiled.formats.tools import Entry
 from dask_tiled.formats.tools.text import local_time
+from dask_tiled.model.instrument import entries
 
-FEI = "tiff/tags/FEI_*"  # FEI_HELIOS or FEI_SFEG
-ZEISS = "tiff/tags/CZ_SEM"
-JEOL = "tiff/jeol"
-EER = "tiff/tags/EER"
-TEXT = "tiff/tags/ImageDescription"
 MODES = {"eosTEM": "TEM", "eosASID": "STEM"}
 """Meanings of JEOL's ``EosMode``."""
 
@@ -32,10 +27,6 @@ def _zeiss(told: tuple[Any, ...]) -> str:
 def _times(told: tuple[Any, ...]) -> str:
     """Return a magnification of Zeiss, such as ``50.00 K X``, as a number."""
     return "".join(_zeiss(told).removesuffix("X").replace("K", "e3").split())
-
-
-def _of_zeiss(name: str) -> Entry:
-    return Entry(f"{ZEISS}/{name}", read=_zeiss)
 
 
 def _date_of_zeiss(tags: Mapping[str, Any]) -> datetime | None:
@@ -56,76 +47,76 @@ def _selected(unit: str | None = None) -> Callable[[Mapping[str, str]], str | No
     return read
 
 
-def _hamamatsu(section: str, name: str) -> Entry:
-    """Return an entry for a value in a section, which is a line; texts are in quotes."""
+def _hamamatsu(section: str, name: str) -> Callable[[str], str]:
+    """Return a reader of a value in a section, which is a line; texts are in quotes."""
 
     def read(text: str) -> str:
         known = text if text.startswith("[Application]") else ""
         line = known.partition(f"[{section}]")[2].partition("\n")[0]
         return line.partition(f",{name}=")[2].partition(",")[0].strip('"')
 
-    return Entry(TEXT, read=read)
+    return read
 
 
-INSTRUMENT = {
-    "microscope": [
-        Entry(f"{FEI}/System/SystemType"),
-        _of_zeiss("sv_serial_number"),
-        Entry(f"{JEOL}/Instruments"),
-        _hamamatsu("Streak camera", "DeviceName"),
-    ],
-    "acquisition_mode": [Entry(f"{JEOL}/Eos/EosMode", read=MODES.get)],
-    "beam_energy": [
-        Entry(f"{FEI}/Beam/HV", "V"),
-        _of_zeiss("ap_actualkv"),
-        Entry(f"{JEOL}/ElectronGun/AccelerationVoltage", "V"),
-    ],
-    "beam_current": [
-        Entry(FEI, "A", lambda tags: tags[tags["Beam"]["Beam"]]["BeamCurrent"]),
-        _of_zeiss("ap_iprobe"),
-        Entry(f"{JEOL}/ElectronGun/BeamCurrent", "pA"),
-    ],
-    "magnification": [
-        Entry(f"{ZEISS}/ap_mag", read=_times),
-        Entry(f"{JEOL}/ImageFormingSystem", read=_selected("X")),
-    ],
-    "camera_length": [Entry(f"{JEOL}/ImageFormingSystem", read=_selected())],
-    "working_distance": [Entry(f"{FEI}/Stage/WorkingDistance", "m"), _of_zeiss("ap_wd")],
-    "stage_x": [Entry(f"{FEI}/Stage/StageX", "m"), _of_zeiss("ap_stage_at_x")],
-    "stage_y": [Entry(f"{FEI}/Stage/StageY", "m"), _of_zeiss("ap_stage_at_y")],
-    "stage_z": [
-        Entry(f"{FEI}/Stage/StageZ", "m"),
-        _of_zeiss("ap_stage_at_z"),
-        Entry(f"{JEOL}/GonioStage/StagePosition/MZ", "nm"),
-    ],
-    "tilt_alpha": [
-        Entry(f"{FEI}/Stage/StageT", "rad"),
-        _of_zeiss("ap_stage_at_t"),
-        Entry(f"{JEOL}/GonioStage/StagePosition/TX", "deg"),
-    ],
-    "tilt_beta": [Entry(f"{JEOL}/GonioStage/StagePosition/TY", "deg")],
-    "rotation": [Entry(f"{FEI}/Stage/StageR", "rad"), _of_zeiss("ap_stage_at_r")],
-    "detector": [
-        Entry(f"{FEI}/Detectors/Name"),
-        _of_zeiss("dp_detector_type"),
-        _of_zeiss("dp_detector_channel"),
-        Entry(f"{JEOL}/ImageSourceDetector"),
-        Entry(f"{EER}/commercialName"),
-        _hamamatsu("Camera", "CameraName"),
-    ],
-    "exposure_time": [
-        Entry(f"{JEOL}/*Camera/Parameter/ExposureTimeValue", "us"),
-        Entry(EER, "s", seconds_per_frame),
-        _hamamatsu("Acquisition", "ExposureTime"),
-    ],
-    "dwell_time": [Entry(f"{FEI}/Scan/Dwelltime", "s"), _of_zeiss("dp_dwell_time")],
-    "gain_setting": [_hamamatsu("Streak camera", "MCP Gain")],
-    "date": [
-        Entry(f"{FEI}/PrivateFei/TimeOfCreation", read=_date_of_fei),
-        Entry(ZEISS, read=_date_of_zeiss),
-        Entry(f"{JEOL}/DateTime"),
-        Entry(f"{EER}/timestamp"),
-        Entry("tiff/tags/DateTime", read=parse_date),
-    ],
-}
+OF_FEI = (
+    ("microscope", "System/SystemType"),
+    ("beam_energy", "Beam/HV", "V"),
+    ("beam_current", "", "A", lambda tags: tags[tags["Beam"]["Beam"]]["BeamCurrent"]),
+    ("working_distance", "Stage/WorkingDistance", "m"),
+    *((f"stage_{k}", f"Stage/Stage{k.upper()}", "m") for k in "xyz"),
+    ("tilt_alpha", "Stage/StageT", "rad"),
+    ("rotation", "Stage/StageR", "rad"),
+    ("detector", "Detectors/Name"),
+    ("dwell_time", "Scan/Dwelltime", "s"),
+    ("date", "PrivateFei/TimeOfCreation", "", _date_of_fei),
+)
+OF_ZEISS = (
+    ("microscope", "sv_serial_number", "", _zeiss),
+    ("beam_energy", "ap_actualkv", "", _zeiss),
+    ("beam_current", "ap_iprobe", "", _zeiss),
+    ("magnification", "ap_mag", "", _times),
+    ("working_distance", "ap_wd", "", _zeiss),
+    *((f"stage_{k}", f"ap_stage_at_{k}", "", _zeiss) for k in "xyz"),
+    ("tilt_alpha", "ap_stage_at_t", "", _zeiss),
+    ("rotation", "ap_stage_at_r", "", _zeiss),
+    ("detector", "dp_detector_type", "", _zeiss),
+    ("detector", "dp_detector_channel", "", _zeiss),
+    ("dwell_time", "dp_dwell_time", "", _zeiss),
+    ("date", "", "", _date_of_zeiss),
+)
+OF_JEOL = (
+    ("microscope", "Instruments"),
+    ("acquisition_mode", "Eos/EosMode", "", MODES.get),
+    ("beam_energy", "ElectronGun/AccelerationVoltage", "V"),
+    ("beam_current", "ElectronGun/BeamCurrent", "pA"),
+    ("magnification", "ImageFormingSystem", "", _selected("X")),
+    ("camera_length", "ImageFormingSystem", "", _selected()),
+    ("stage_z", "GonioStage/StagePosition/MZ", "nm"),
+    ("tilt_alpha", "GonioStage/StagePosition/TX", "deg"),
+    ("tilt_beta", "GonioStage/StagePosition/TY", "deg"),
+    ("detector", "ImageSourceDetector"),
+    ("exposure_time", "*Camera/Parameter/ExposureTimeValue", "us"),
+    ("date", "DateTime"),
+)
+OF_EER = (
+    ("detector", "commercialName"),
+    ("exposure_time", "", "s", seconds_per_frame),
+    ("date", "timestamp"),
+)
+OF_HAMAMATSU = (
+    ("microscope", "", "", _hamamatsu("Streak camera", "DeviceName")),
+    ("detector", "", "", _hamamatsu("Camera", "CameraName")),
+    ("exposure_time", "", "", _hamamatsu("Acquisition", "ExposureTime")),
+    ("gain_setting", "", "", _hamamatsu("Streak camera", "MCP Gain")),
+)
+INSTRUMENT = entries(
+    {
+        "tiff/tags/FEI_*": OF_FEI,  # FEI_HELIOS or FEI_SFEG
+        "tiff/tags/CZ_SEM": OF_ZEISS,
+        "tiff/jeol": OF_JEOL,
+        "tiff/tags/EER": OF_EER,
+        "tiff/tags/ImageDescription": OF_HAMAMATSU,
+        "tiff/tags": [("date", "DateTime", "", parse_date)],
+    }
+)
 """Entries in the tags and in the report of JEOL SightX."""

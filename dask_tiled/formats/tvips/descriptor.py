@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -23,6 +22,7 @@ from dask_tiled.formats.tools.text import since_1970
 from dask_tiled.formats.tvips.scan import Headers, TvipsScan, find_scan, snake
 from dask_tiled.model.doubts import unknown_scan
 from dask_tiled.model.indexing import Array
+from dask_tiled.model.instrument import entries
 
 HEADER_BYTES = 256
 MAX_FRAME_HEADER = 1 << 16
@@ -200,10 +200,6 @@ def read_headers(desc: tools.Description) -> tools.Headers:
     return tools.stored_headers(layout, names, {"time_utc": {"ITime": 1_000_000, "IMS": 1000}})
 
 
-def _first_time(frame: Mapping[str, Any]) -> datetime:
-    return since_1970(frame["ITime"] + frame["IMS"] / 1000)
-
-
 IMAGE, PATTERN = 1, 2
 
 
@@ -213,12 +209,12 @@ def _total(told: Mapping[str, Any], mode: int) -> int | None:
     return int(header["IMagTotal"]) if frame["TEM_Mag_mode"] == mode else None
 
 
-INSTRUMENT = {
-    "beam_energy": [tools.Entry("tvips/header/IHT", "kV")],
-    "magnification": [tools.Entry("tvips", "", partial(_total, mode=IMAGE))],
-    "camera_length": [tools.Entry("tvips", "mm", partial(_total, mode=PATTERN))],
-    "date": [tools.Entry("tvips/first_frame", "", _first_time)],
-}
+ROWS = (
+    ("beam_energy", "header/IHT", "kV"),
+    ("magnification", "", "", partial(_total, mode=IMAGE)),
+    ("camera_length", "", "mm", partial(_total, mode=PATTERN)),
+    ("date", "first_frame", "", lambda x: since_1970(x["ITime"] + x["IMS"] / 1000)),
+)
 
 FORMAT = tools.Format(
     name="tvips",
@@ -228,7 +224,7 @@ FORMAT = tools.Format(
     sniff=sniff,
     describe=describe,
     headers=read_headers,
-    instrument=INSTRUMENT,
+    instrument=entries({"tvips": ROWS}),
     peers=("LiberTEM", "RosettaSciIO"),
     aliases=("temcam",),
 )
