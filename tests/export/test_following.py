@@ -193,16 +193,22 @@ def test_interrupted_exports_are_resumed(acquisition, tmp_path, written, nav):
 
 
 @pytest.mark.thorough
-def test_incomplete_last_chunks_are_written_again(acquisition, tmp_path, monkeypatch):
-    """A file that rested may have grown since."""
-    out, options = tmp_path / "out.zarr", {"chunks": (4, 8, 16)}
-    acquisition.then(9, 22)
+@pytest.mark.filterwarnings("ignore:.*frames are missing")
+@pytest.mark.parametrize(
+    ("nav", "chunks", "counts"), [(None, (4, 8, 16), (9, 22)), ((6, 8), (1, 8, 8, 16), ())]
+)
+def test_incomplete_last_chunks_are_written_again(
+    acquisition, tmp_path, monkeypatch, nav, chunks, counts
+):
+    """A file that rested may have grown since, also before its first row was complete."""
+    out = tmp_path / "out.zarr"
+    acquisition.then(*counts)
     with monkeypatch.context() as patch:
         patch.setattr(folders, "_replace", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            follow(acquisition, out, **options)
+            follow(acquisition, out, nav, chunks=chunks)
     acquisition.then(48)
-    follow(acquisition, out, **options)
+    follow(acquisition, out, nav, chunks=chunks)
     assert np.array_equal(stored(out), FRAMES)
 
 

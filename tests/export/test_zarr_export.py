@@ -20,7 +20,7 @@ import dask_tiled
 from dask_tiled import DatasetError, TilingError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.export.zarr import sources
 from dask_tiled.export.zarr.encoding import Encoder
-from dask_tiled.export.zarr.grids import grids_of
+from dask_tiled.export.zarr.grids import ChunkGrid, grids_of, pyramid_of
 from dask_tiled.opened.spec import Given
 from dask_tiled.testing import counting_frames, write_mib, write_raw
 
@@ -331,6 +331,23 @@ def test_chunks_and_shards_are_chosen(shape, chunks, shards):
     """Chunks have about 1 MiB and shards about 16 MiB, whatever the lengths of the axes."""
     arr = da.zeros(shape, chunks=shape, dtype="u2")
     assert grids_of(Given.of(arr), None, None) == (chunks, shards)
+
+
+def test_chunks_of_opened_arrays_may_differ_from_those_of_dask(tmp_path):
+    """Unless tasks keep the chunks of dask, as where they compute results."""
+    arr = open_dataset(write_mib(tmp_path / "scan.mib", FRAMES), chunks=(2, 7, 8, 16))
+    assert grids_of(Given.of(arr), None, None) == (FRAMES.shape, None)
+    assert grids_of(Given.of(arr), None, None, keeps=True) == ((2, 7, 8, 16), None)
+
+
+def test_shards_of_levels_cover_the_same_area():
+    """The last one would have 64 KiB, and has 128 KiB."""
+    given = Given.of(da.zeros((8192, 4096), chunks=4096, dtype="u1"))
+    first = ChunkGrid(given.shape, *grids_of(given, None, None))
+    assert first.shard == (4096, 4096)
+    levels = pyramid_of(given, 4, "mean", ["y", "x"], first, like=False).levels
+    kept = [level.shard or level.chunk for level in levels]
+    assert kept == [(2048, 2048), (1024, 1024), (512, 512), (512, 256)]
 
 
 def test_shards_are_multiples_of_chunks(arr, tmp_path):
