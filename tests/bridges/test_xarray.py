@@ -26,6 +26,7 @@ import dask_tiled
 from dask_tiled import (
     Axis,
     DatasetError,
+    Doubt,
     TiledArray,
     TilingRequest,
     describe,
@@ -196,7 +197,7 @@ def test_attributes_fit_netcdf(path):
     desc = open_dataset(path).description.with_facts(
         yes=True, none=None, empty=(), nan=np.nan, huge=1 << 80, ends=(2, 3), mixed=("µ", (1, 2)),
         deep={"/entry/x@units": "nm", "data": np.float32(0.5)},
-    )  # fmt: skip
+    ).with_doubts(Doubt("scan-shape", "the file has 20 frames", "pass nav_shape"))  # fmt: skip
     attrs = to_xarray(dask_tiled.opening.arrays.tiled(desc, None, None, "auto")).attrs
     told = {key.removeprefix("mib."): value for key, value in attrs.items()}
     expected = {
@@ -205,6 +206,7 @@ def test_attributes_fit_netcdf(path):
     }  # fmt: skip
     assert {key: told[key] for key in expected} == expected
     assert not {"none", "empty"} & told.keys()
+    assert attrs["doubts"] == ["the file has 20 frames: pass nav_shape"]
 
 
 def test_arrays_stay_on_tiles(calibrated):

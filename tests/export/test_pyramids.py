@@ -19,6 +19,9 @@ from hypothesis import strategies as st
 
 from dask_tiled import Axis, DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.export.zarr import grids, levels
+from dask_tiled.export.zarr.encoding import Encoder
+from dask_tiled.export.zarr.levels import Level, LevelStack
+from dask_tiled.model.pyramids import Halving
 from dask_tiled.storing.places import Place
 from dask_tiled.testing import counting_frames, write_mib, write_nrrd, write_raw
 
@@ -260,6 +263,17 @@ def test_each_frame_is_read_once(opened, tmp_path, monkeypatch):
     monkeypatch.setattr(levels, "BLOCK_BYTES", 1)
     to_zarr(seen, tmp_path / "out.zarr", pyramid=4, dimension_names=["a", "b", "c", "d"])
     assert len(read) == len(set(read)) == math.prod(arr.numblocks)
+
+
+@pytest.mark.parametrize(("most", "counts"), [(1024, [4]), (256, [3, 2]), (255, [2, 2, 2])])
+def test_levels_of_a_pass(monkeypatch, most, counts):
+    """Blocks of whole chunks of 2, 3 and 4 levels have 8, 16 and 32 pixels a side."""
+    monkeypatch.setattr(levels, "BLOCK_BYTES", most)
+    arrays = (
+        zarr.create_array({}, shape=(32 >> k,) * 2, chunks=(4, 4), dtype="u1") for k in range(4)
+    )
+    stack = LevelStack(tuple(Level("", Encoder(one)) for one in arrays), Halving((0, 1)))
+    assert [len(one.levels) for one in stack.passes()] == counts
 
 
 @pytest.mark.thorough

@@ -30,6 +30,7 @@ from dask_tiled.export.zarr import grids, levels, relay
 from dask_tiled.export.zarr.layout import Settings
 from dask_tiled.export.zarr.plan import plan_of
 from dask_tiled.export.zarr.results import results_of
+from dask_tiled.export.zarr.tile_writer import TileWriter
 from dask_tiled.opened.spec import Given
 from dask_tiled.opening.stored_results import stored_results
 from dask_tiled.reading.counting import counted
@@ -97,13 +98,20 @@ def opened(tmp_path_factory):
 
 @pytest.mark.parametrize("pyramid", [False, 2])
 @pytest.mark.parametrize("name", ["mib", "f4", "f8"])
-def test_one_pass(opened, name, pyramid, tmp_path):
-    """The file is read exactly once, for pixels, levels and all results."""
+def test_one_pass(opened, name, pyramid, tmp_path, monkeypatch):
+    """The file is read exactly once, for pixels, levels and all results, by rows of chunks."""
     arr, pixels = opened[name]
-    beside = results(arr)
+    chunks = None
+    if name == "mib":  # a task stores several chunks, of several rows each
+        arr, chunks = arr.with_chunks((4, -1, -1, -1)), (2, 10, 32, 64)
+    beside, held, result = results(arr), [], TileWriter.result
+    monkeypatch.setattr(
+        TileWriter, "result", lambda self: (held.append(len(self.arrays)), result(self))[1]
+    )
     with counted() as counter:
-        to_zarr(arr, tmp_path / "out.zarr", pyramid=pyramid, with_results=beside)
+        to_zarr(arr, tmp_path / "out.zarr", chunks=chunks, pyramid=pyramid, with_results=beside)
     assert counter.nbytes == arr.nbytes
+    assert {*held} == {1}
     check(tmp_path / "out.zarr", arr, beside, pixels)
     yaozarrs.validate_zarr_store(str(tmp_path / "out.zarr"))
 

@@ -256,6 +256,16 @@ def test_replaced_arrays_come_back(tmp_path):
     assert os.listdir(tmp_path) == ["out.zarr"]
 
 
+def test_replaced_arrays_are_removed(tmp_path):
+    """An export was killed after it had moved its array to the path."""
+    place = tmp_path / "out.zarr"
+    to_zarr(ARR, place)
+    zarr.create_array(tmp_path / "out.zarr.part" / "replaced", data=PIXELS + 1)
+    to_zarr(ARR + 2, place, overwrite=True)
+    np.testing.assert_array_equal(zarr.open_array(place)[:], PIXELS + 2)
+    assert os.listdir(tmp_path) == ["out.zarr"]
+
+
 def test_store_paths_of_folders_are_folders(tmp_path):
     """A StorePath of a local store exports as atomically as a path."""
     group = zarr.create_group(tmp_path / "group.zarr")
