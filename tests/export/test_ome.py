@@ -235,7 +235,7 @@ def test_default_chunks_in_format_2(tmp_path):
         to_zarr(arr, tmp_path / "sharded", zarr_format=2, shards=(2, 8, 64, 64))
     with pytest.raises(DatasetError, match="unknown zarr_format; expected 2 or 3; found 4"):
         to_zarr(arr, tmp_path / "four", zarr_format=4)
-    with pytest.raises(DatasetError, match="only be exported to format 3; found zarr_format=2$"):
+    with pytest.raises(DatasetError, match=r"only be exported to format 3; found zarr_format=2$"):
         to_zarr(arr, tmp_path / "follow", zarr_format=2, follow=True)
     to_zarr(arr, tmp_path / "opened", overwrite=True)
     assert not list((tmp_path / "opened").rglob(".z*"))

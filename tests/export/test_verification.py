@@ -10,6 +10,7 @@ import zarr
 
 from dask_tiled import DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
 from dask_tiled.export.zarr import stored_chunks, verification
+from dask_tiled.storing.folders import FileReader
 from dask_tiled.testing import counting_frames, write_mib
 
 to_zarr = partial(to_zarr, layout="array")  # without keys of a group
@@ -139,6 +140,21 @@ def test_shards_are_not_read_whole(arr, monkeypatch):
     monkeypatch.setattr(stored_chunks, "WINDOW_BYTES", 1000)
     verify_zarr(Counting(store), arr)
     assert 800 < Counting.most <= 1000
+
+
+def test_chunks_of_local_shards_are_read_one_by_one(arr, tmp_path, monkeypatch):
+    """Each has 256 bytes and a checksum."""
+    read, get = [], FileReader.get
+
+    def counted(self, key, part=(0, None)):
+        read.append(part)
+        return get(self, key, part)
+
+    monkeypatch.setattr(FileReader, "get", counted)
+    options = {"chunks": (1, 1, 8, 16), "shards": (5, 7, 8, 16), "compressors": None}
+    to_zarr(arr, tmp_path / "out.zarr", **options)
+    verify_zarr(tmp_path / "out.zarr", arr)
+    assert {stop - start for start, stop in read if stop} == {260}
 
 
 @pytest.mark.parametrize(
