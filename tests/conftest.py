@@ -37,7 +37,7 @@ ANY_PORT = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address":
 
 # No deadline: writing sample files is slow at times, which says nothing about the package.
 settings.register_profile(
-    "local", deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow]
+    "local", deadline=None, max_examples=24, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("fast", settings.get_profile("local"), max_examples=5)
 settings.register_profile("long", settings.get_profile("local"), max_examples=2000)

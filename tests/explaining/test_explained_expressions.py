@@ -45,7 +45,7 @@ def sources(tmp_path_factory):
 
 @pytest.mark.thorough
 def test_predictions_hold(sources):
-    few = {5: 5, 40: 15}.get(settings().max_examples)  # with --fast, and by default
+    few = {5: 5, 24: 15}.get(settings().max_examples)  # with --fast, and by default
     count = few or min(1000, settings().max_examples)
     shares, bounded = [], []
 

@@ -87,7 +87,7 @@ def test_random_expressions(sources, monkeypatch):
     monkeypatch.setattr(rewriting, "rewritten", wraps(plain)(counting(plain)))
     COUNTED.update(dict.fromkeys(COUNTED, 0))
 
-    few = {5: 20, 40: 60}.get(settings().max_examples)  # with --fast, and by default
+    few = {5: 20, 24: 60}.get(settings().max_examples)  # with --fast, and by default
 
     @settings(max_examples=few or settings().max_examples, derandomize=few is not None)
     @given(data=st.data())
