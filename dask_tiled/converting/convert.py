@@ -22,7 +22,7 @@ from dask_tiled.export.zarr.verification import compare_pixels, verify_zarr
 from dask_tiled.export.zarr.zarr_export import to_zarr
 from dask_tiled.files.file import HDF5, read_head
 from dask_tiled.graphs.schedulers import threads_of
-from dask_tiled.opened.inputs import arrays_by_name
+from dask_tiled.opened.inputs import arrays_by_name, is_xarray
 from dask_tiled.opened.tiled_array import TiledArray, read_once
 from dask_tiled.opening.arrays import open_dataset, opened
 from dask_tiled.storing.disk import unwritable
@@ -173,16 +173,21 @@ def convert(
         made = maps_of(arr, maps or (), maps_disk, "maps_disk")
         options["with_results"] = made | arrays_of(options.get("with_results"))
     if suffix == ZARR:
-        to_zarr(arr, target, overwrite=overwrite, progress=progress, **options)
+        to_zarr(_to_store(data, arr), target, overwrite=overwrite, progress=progress, **options)
         if options.get("follow") and isinstance(arr, TiledArray):
             arr = arr.refresh()
     else:
         arr = _native(arr) if several is None else several
-        shown = arr if several is not None else kind.in_order(arr)
+        shown = _to_store(data, arr) if suffix in OF_SEVERAL else kind.in_order(arr)
         with new_file(path, kind.is_kind, overwrite=overwrite) as written:
             kind.write(shown, path, written, show=progress, **options)
     if verify:
         verify_file(target, arr, progress=progress)
+
+
+def _to_store(data: Any, arr: Any) -> Any:
+    """Return what zarr stores of the data: also the attributes of xarray objects."""
+    return data if is_xarray(data) else arr
 
 
 def _native(arr: da.Array) -> da.Array:

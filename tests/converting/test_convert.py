@@ -311,6 +311,14 @@ def test_xarray_objects_keep_their_axes(arr, tmp_path):
     assert (signal["axes"][1]["units"], signal["axes"][1]["scale"]) == ("mm", 3.0)
 
 
+@pytest.mark.parametrize("name", ["a.zarr", "a.zarr.zip"])
+def test_zarr_keeps_attributes_of_xarray_objects(tmp_path, name):
+    data = xarray.DataArray(FRAMES, dims=("scan", "frame", "y", "x"), attrs={"sample": "gold"})
+    convert(data, tmp_path / name, verify=True)
+    store = zarr.storage.ZipStore(tmp_path / name) if name.endswith(".zip") else tmp_path / name
+    assert xarray.open_zarr(store)["data"].attrs["sample"] == "gold"
+
+
 def test_zarr_zip_leaves_dask_as_it_is(tmp_path):
     """dask's configuration is that of all threads; a cluster could not write the file."""
     seen = []
