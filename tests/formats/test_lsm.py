@@ -1,5 +1,6 @@
 """Zeiss LSM, compared with tifffile and the frames that were written."""
 
+import os
 import sys
 
 import numpy as np
@@ -8,7 +9,7 @@ import tifffile
 from checks import refused
 from lsm_writer import write_lsm
 
-from dask_tiled import open_dataset
+from dask_tiled import TruncatedFileError, open_dataset
 from dask_tiled.formats.tiff import lsm
 from dask_tiled.formats.tiff.pages import Pages
 from dask_tiled.testing import counting_frames
@@ -71,6 +72,15 @@ def test_strips_in_no_known_order_raise(tmp_path, monkeypatch):
     path = write_lsm(tmp_path / "a.lsm", NOISE, wrap=1 << 14, order=[5, 0, 4, 1, 3, 2])
     with refused(path, "strips are not in the order of the pages"):
         open_dataset(path)
+
+
+@pytest.mark.parametrize(("lzw", "lost"), [(False, 50), (False, 700), (True, 700)])
+def test_truncated_files_raise(tmp_path, lzw, lost):
+    """Strips end behind the file, or begin there."""
+    path = write_lsm(tmp_path / "a.lsm", FRAMES, lzw=lzw)
+    os.truncate(path, path.stat().st_size - lost)
+    with refused(path, kind=TruncatedFileError):
+        open_dataset(path).compute()
 
 
 def test_axes_and_steps(tmp_path):
