@@ -61,6 +61,13 @@ def test_times_are_positions_along_t(tmp_path, even):
     assert (axis.units or axis.coordinate_units) == "s"
 
 
+@pytest.mark.parametrize("step", [0, -1])
+def test_times_that_do_not_rise_are_no_axis(tmp_path, step):
+    times = [(DAY, 9 + step * k) for k in range(6)]
+    path = write_stk(tmp_path / "a.stk", FRAMES, times=times)
+    assert describe(path).dims == ("frame", "y", "x")
+
+
 def test_wavelengths_are_names_of_channels(tmp_path):
     frames = FRAMES[:3]
     path = write_stk(tmp_path / "a.stk", frames, times=[(DAY, 0)] * 3, wavelengths=[405, 488, 561])

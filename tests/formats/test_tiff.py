@@ -224,6 +224,7 @@ TILES, STRIPS = {"tile": (32, 48)}, {"rowsperstrip": 16}
         ("jpeg", STRIPS, "chunky"),
         ("lerc", STRIPS, "chunky"),  # tifffile does not write planes of it
         *(("jpeg2000", TILES, "chunky"), ("jpegxl", STRIPS, "chunky"), ("png", TILES, "chunky")),
+        ("jpeg", TILES, "planar"),
         *(("jpeg2000", STRIPS, "planar"), ("jpegxl", TILES, "planar"), ("png", STRIPS, "planar")),
         *((codec, TILES, "grey") for codec in ("jpeg", "jpeg2000", "png", "jpegxl", "lerc")),
     ],
@@ -301,6 +302,18 @@ def test_more_numbers_than_samples(tmp_path):
 def test_samples_that_differ_are_refused(tmp_path, entry, told):
     path = tiny(tmp_path / "a.tif", bytes(108), (6, 6), tag_277=(3, 3), **entry)
     with refused(path, told):
+        open_dataset(path)
+
+
+@pytest.mark.parametrize("ratio", [(1, 1), (2, 1), (1, 2)])
+def test_subsampled_colours_without_jpeg_are_refused(tmp_path, ratio):
+    tags = {"tag_258": (3, 8, 8, 8), "tag_262": (3, 6), "tag_277": (3, 3), "tag_530": (3, *ratio)}
+    frame = counting_frames((6, 8, 3), "u1")
+    path = tiny(tmp_path / "a.tif", frame.tobytes(), (6, 8), **tags)
+    if ratio == (1, 1):
+        np.testing.assert_array_equal(open_dataset(path), frame)
+        return
+    with refused(path, "subsampled colours without JPEG"):
         open_dataset(path)
 
 
@@ -775,6 +788,14 @@ def test_pages_that_share_a_list_of_strips_are_bounded(tmp_path):
     path.write_bytes(out)
     with pytest.raises(CorruptFileError, match="too many strips or tiles"):
         open_dataset(path)
+
+
+def test_a_description_that_ends_with_the_file(tmp_path):
+    text = b"text " * 1000 + b"\0"
+    path = tiny(tmp_path / "a.tif", bytes(6), (2, 3), tag_270=(2, *text))
+    assert path.read_bytes().endswith(text)
+    found = describe(path).metadata["tiff"]["tags"]["ImageDescription"]
+    assert found == tifffile.tiffcomment(path).strip()
 
 
 def test_entries_of_the_layout_that_are_too_long_raise(tmp_path):

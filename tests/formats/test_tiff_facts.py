@@ -163,7 +163,13 @@ def test_entries_are_plain_values(tmp_path):
     path.write_bytes(content.replace(struct.pack("<2H", 65109, 3), struct.pack("<2H", 65109, 99)))
     with tifffile.TiffFile(path) as file:
         assert {273, 279} <= {*file.pages[0].tags.keys()}
-    found = describe(path).metadata["tiff"]["tags"]
+    facts = describe(path).metadata["tiff"]
+    assert facts.keys() == {
+        "nav_shape_from", "scales_from", "orientation", "dataset", "datasets", "level", "levels",
+        "tags",
+    }  # fmt: skip
+    assert (facts["dataset"], facts["level"], facts["levels"]) == (0, 0, 1)
+    found = facts["tags"]
     assert not {"StripOffsets", "StripByteCounts"} & found.keys()
     assert (found["ImageWidth"], found["MM_Stamp"]) == (96, times)
     assert {name: told for name, told in found.items() if name.startswith("651")} == {
@@ -354,7 +360,7 @@ MAGNIFIED = {"mode": "MAG", "unit": "X"}
     [
         ({**MAGNIFIED, "value": "150000"}, "nm", TEM | {"magnification": 150e3}),
         ({}, "1/nm", TEM | {"camera_length": 0.5}),
-        ({"value": "500", "unit": "mm", "voltage": "80000"}, "1/nm", TEM | {"camera_length": 0.5}),
+        ({"value": "500", "unit": "mm", "voltage": "1"}, "1/nm", TEM | {"camera_length": 0.5}),
         ({**MAGNIFIED, "value": "1500", "eos": "eosASID"}, "", STEM | {"magnification": 1500}),
         ({"unit": "miles"}, "", TEM),
         ({"voltage": "-3"}, "", TEM | {"camera_length": 0.5}),
