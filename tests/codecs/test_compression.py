@@ -12,6 +12,7 @@ from checks import peak_memory
 
 from dask_tiled.codecs import byte_codecs
 from dask_tiled.codecs.byte_codecs import BYTE_CODECS, decoded, unzstd
+from dask_tiled.codecs.hdf5_filters import claimed_bytes
 from dask_tiled.codecs.limits import RATIOS, SMALL, check_room, most_bytes
 
 imagecodecs = pytest.importorskip("imagecodecs", reason="imagecodecs is not installed")
@@ -120,3 +121,23 @@ def test_unzstd_returns_the_number_of_bytes(sized):
     assert unzstd(packed, np.empty(1001, "u1")) == 1000
     twice = np.concatenate((packed, packed))
     assert unzstd(twice, np.empty(2500, "u1")) == 2000
+
+
+@pytest.mark.parametrize(
+    ("name", "stored", "nbytes"),
+    [("bitshuffle", b"\0\0\0\0\0\1\0\2", 65538), ("szip", b"\2\0\1\0", 65538)],
+)
+def test_sizes_that_chunks_of_hdf5_claim(name, stored, nbytes):
+    """The header of bitshuffle with LZ4 is big-endian, that of szip little-endian."""
+    config, data = {"cname": "lz4"}, np.frombuffer(stored, "u1")
+    assert claimed_bytes(f"dask_tiled.{name}", config, data) == nbytes
+    with pytest.raises(ValueError, match=f"{len(data) - 1} bytes"):
+        claimed_bytes(f"dask_tiled.{name}", config, data[:-1])
+
+
+@pytest.mark.parametrize("checksum", [None, False, True])
+def test_checksums_of_zstd(checksum):
+    config = {"level": 3} | ({} if checksum is None else {"checksum": checksum})
+    data = np.arange(100, dtype="u1")
+    found = BYTE_CODECS["zstd"].encode(config, data, np.empty(200, "u1"))
+    assert bytes(found) == numcodecs.Zstd(3, checksum=bool(checksum)).encode(data)

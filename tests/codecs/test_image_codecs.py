@@ -89,13 +89,16 @@ def test_invalid_axes_are_refused(codecs):
         Pipeline(codecs, (4, 5), np.dtype("f4"))
 
 
-def test_impossible_sizes_are_not_allocated():
-    codecs = [
-        {"name": ROWS, "configuration": {"axis": -1, "bits": 8}},
-        {"name": "imagecodecs_packbits"},
-    ]
+@pytest.mark.parametrize(
+    "codecs",
+    [
+        [{"name": ROWS, "configuration": {"axis": -1, "bits": 8}}, {"name": f"{PREFIX}packbits"}],
+        [{"name": f"{PREFIX}png"}],
+    ],
+)
+def test_impossible_sizes_are_not_allocated(codecs):
     pipeline = Pipeline(codecs, (1 << 20, 1 << 20), np.dtype("u1"))
-    with pytest.raises(ValueError, match="at most 128"):
+    with pytest.raises(ValueError, match="at most"):
         pipeline.decode(np.zeros(2, "u1"))
 
 

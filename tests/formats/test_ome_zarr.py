@@ -238,7 +238,7 @@ def plate(path, version="0.5", wells=WELLS, fields=2):
         images = [{"path": f"{k}"} for k in range(fields)]
         group(path / name, {"well": {"version": version, "images": images}}, version)
         for k in range(fields):
-            offset = [0, 0, 0, 0, 5.0 * k]
+            offset = [0, 0, 0, 7.0, 3.0 + 5.0 * k]
             inner = multiscale(offset=[offset], version=version)
             image(path / name / f"{k}", PIXELS + first + k, version, inner)
 
@@ -267,9 +267,9 @@ def test_plates(tmp_path, version):
         np.testing.assert_array_equal(arr.compute(), [PIXELS + first, PIXELS + first + 1])
         np.testing.assert_array_equal(arr[1, :, 1, 2, 3:5], (PIXELS + first + 1)[:, 1, 2, 3:5])
         assert [(axis.units, axis.scale, axis.offset) for axis in arr.axes[3:]] == [
-            ("µm", 0.5, 0), ("µm", 0.25, 0), ("µm", 0.25, 0)
+            ("µm", 0.5, 0), ("µm", 0.25, 7), ("µm", 0.25, 0)
         ]  # fmt: skip
-        assert arr.metadata["zarr"]["positions"] == ((0,) * 5, (0, 0, 0, 0, 5))
+        assert arr.metadata["zarr"]["positions"] == ((0, 0, 0, 7, 3), (0, 0, 0, 7, 8))
         name = dataset if isinstance(dataset, str) else "A/2"
         assert arr.axes[0].labels == (f"{name}/0", f"{name}/1")
     fields = open_datasets(path)
@@ -277,7 +277,7 @@ def test_plates(tmp_path, version):
     np.testing.assert_array_equal(fields["A/2/1"].compute(), PIXELS + 11)
     field = open_dataset(path, dataset="B/1/1")
     np.testing.assert_array_equal(field.compute(), PIXELS + 21)
-    assert field.axes[4].offset == 5
+    assert [axis.offset for axis in field.axes] == [0, 0, 0, 7, 8]
     assert field.metadata["zarr"]["levels"] == ("B/1/1/0", "B/1/1/1")
     level = open_dataset(path, dataset="B/1/1/1")
     np.testing.assert_array_equal(level.compute(), (PIXELS + 21)[..., ::2, ::2])

@@ -203,6 +203,14 @@ def test_reversed_bits(tmp_path):
     np.testing.assert_array_equal(open_dataset(path).compute(), expected)
 
 
+def test_reversed_bits_of_an_image_that_is_longer_than_its_pixels(tmp_path):
+    frame = counting_frames((2, 3), "u1")
+    stored = np.frombuffer(imagecodecs.png_encode(frame), "u1")
+    flipped = np.packbits(np.unpackbits(stored), bitorder="little").tobytes()
+    path = tiny(tmp_path / "a.tif", flipped, (2, 3), tag_259=(3, 34933), tag_266=(3, 2))
+    np.testing.assert_array_equal(open_dataset(path).compute(), frame)
+
+
 def test_floats_of_24_bits(tmp_path):
     """Floats of 24 bits become 32-bit ones, as in tifffile."""
     pixels = counting_frames((6, 15), "u1").tobytes()

@@ -478,6 +478,13 @@ def test_invalid_chunk_shapes_raise(tmp_path, chunks):
         open_dataset(tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["int128", "complex256", "string"])
+def test_unsupported_types_of_format_3_raise(tmp_path, kind):
+    (tmp_path / "zarr.json").write_text(json.dumps(document_of([2, 2], data_type=kind)))
+    with refused(tmp_path / "zarr.json", f"unsupported data type; found {kind}"):
+        open_dataset(tmp_path)
+
+
 def test_too_many_chunks_raise(tmp_path):
     """Such an array can be described, but not opened."""
     (tmp_path / "zarr.json").write_text(json.dumps(document_of([2**55, 4, 4])))

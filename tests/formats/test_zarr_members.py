@@ -27,6 +27,12 @@ def test_the_only_array(tmp_path, version):
     assert not arr.description.doubts
 
 
+def test_single_numbers_are_no_arrays(tmp_path):
+    zarr.create_group(tmp_path).create_array("n", shape=(), dtype="u2")
+    with refused(tmp_path / "zarr.json", "no array of numbers; found n"):
+        open_dataset(tmp_path)
+
+
 def test_nested_groups_of_dask(tmp_path):
     """dask creates the inner groups without a document in some versions of zarr."""
     da.from_array(FRAMES).to_zarr(tmp_path / "d.zarr", component="a/b")
@@ -40,7 +46,9 @@ def test_nested_groups_of_dask(tmp_path):
 def test_coordinates_are_not_chosen(tmp_path, version):
     """The largest array with two axes or more opens; texts are no candidates."""
     coords = {"t": ("t", [0.5, 1.0], {"units": "s"}), "run": ("t", ["first", "second"])}
-    data = xr.Dataset({"x": (("t", "y", "x"), FRAMES), "long": ("n", np.arange(1000))}, coords)
+    texts = ("a", "b"), np.full((9, 9), "x")
+    arrays = {"x": (("t", "y", "x"), FRAMES), "long": ("n", np.arange(1000)), "texts": texts}
+    data = xr.Dataset(arrays, coords)
     data.to_zarr(tmp_path / "a.zarr", consolidated=False, zarr_format=version)
     arr = open_dataset(tmp_path / "a.zarr")
     np.testing.assert_array_equal(arr.compute(), FRAMES)

@@ -17,12 +17,14 @@ from dask_tiled import (
     Axis,
     CorruptFileError,
     DatasetError,
+    StaleFileError,
     TruncatedFileError,
     convert,
     describe,
     open_dataset,
     to_references,
 )
+from dask_tiled.formats.zarr import descriptor
 from dask_tiled.testing import counting_frames
 
 FRAMES = counting_frames((3, 4, 5, 7), "u2")
@@ -70,6 +72,8 @@ def test_zspy_of_hyperspy_axes(tmp_path):
     desc = describe(tmp_path / "a.zspy")
     assert desc.axes == tuple(Axis(name, "eV", -0.5, 2.0) for name in "yxE")
     assert desc.nav_ndim == 2
+    shutil.rmtree(tmp_path / "a.zspy/Experiments/s/axis-1")
+    assert describe(tmp_path / "a.zspy").dims == ("frame", "y", "x")
 
 
 def test_zspy_axes_that_are_no_scales(tmp_path):
@@ -243,6 +247,17 @@ def test_members_take_bounded_memory(tmp_path):
         sizes[count] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert sizes[10_000] - sizes[10] < 850 * 10_000
+
+
+def test_zips_that_are_replaced_meanwhile_raise(tmp_path, monkeypatch):
+    path = hostile(tmp_path / "a.zip", name="a")
+
+    def replaced(*_):
+        raise StaleFileError("the file has changed", path=str(path))
+
+    monkeypatch.setattr(descriptor, "holds_documents", replaced)
+    with pytest.raises(StaleFileError):
+        open_dataset(path)
 
 
 def test_other_zips_are_named_for_what_they_are(tmp_path):

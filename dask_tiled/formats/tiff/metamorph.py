@@ -30,7 +30,7 @@ class MetaMorphStack(NamedTuple):
     """The planes of a stack."""
 
     planes: int
-    letter: str  # of their axis; "q" if nothing varies from plane to plane
+    letter: str  # of their axis; "q" if nothing varies from plane to plane, any for one plane
     axes: dict[str, tuple[str, Array]]  # unit, and positions or step, by name
     wavelengths: tuple[float, ...]  # in nm
 
@@ -46,14 +46,14 @@ def read_stack(ifd: Ifd) -> MetaMorphStack | None:
     if positions is not None:
         times = positions[:, 2] * float(MS_PER_DAY) + positions[:, 3]
         axes["t"] = "s", (times - times[0]) / 1000
-        letter = "t" if planes > 1 and (np.diff(times) > 0).all() else letter
+        letter = "t" if (np.diff(times) > 0).all() else letter
     waves = () if wavelengths is None else tuple(_ratio(wavelengths).tolist())
     if planes > 1 and len(set(waves)) == planes:
         letter = "c"
     if positions is not None:
         steps = _ratio(positions)
         axes["z"] = "µm", steps.cumsum() - steps[0]
-        letter = "z" if planes > 1 and (steps != 0).all() else letter
+        letter = "z" if (steps != 0).all() else letter
     return MetaMorphStack(planes, letter, axes, waves)
 
 

@@ -162,7 +162,6 @@ def _join_frames(boxes: Columns) -> Columns:
     boxes, box = _take(boxes, order), box[order]
     steps = np.diff(boxes.offset)
     linked = (box[1:] == box[:-1]).all(axis=1) & (np.diff(boxes.start[:, 0]) == 1)
-    linked &= boxes.shape[1:, 0] == 1
     # Where the step changes, the middle box belongs to the previous run.
     changes = linked[1:] & linked[:-1] & (steps[1:] != steps[:-1])
     new = ~np.append([False], linked) | np.append([False, False], changes)[: len(box)]

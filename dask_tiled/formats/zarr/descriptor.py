@@ -41,7 +41,7 @@ from dask_tiled.model.together import kept
 
 FIELDS = "field"
 """Name of the axis of the fields of a well."""
-IMPLICIT = {"zarr_format": 3, "node_type": "group", "attributes": {}}
+IMPLICIT = {"node_type": "group", "attributes": {}}
 """Document of a zip file whose outermost folder has none."""
 
 
