@@ -32,10 +32,10 @@ def planted(rng):
 
 
 @pytest.mark.slow
-def test_fifty_planted_disks():
+def test_planted_disks():
     """Noise of 1 to 1000 counts, descan, beam stops: 0.1 px of the centre, 0.5 % of the radius."""
     rng = np.random.default_rng(7)
-    for _ in range(50):
+    for _ in range(20):
         frames, middle, radius = planted(rng)
         disk = find_disk(frames)
         assert np.hypot(*(disk.center - middle)) < 0.1
