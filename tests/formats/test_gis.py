@@ -161,6 +161,8 @@ def test_short_text_raises_at_opening(tmp_path):
     path.write_bytes(b"1 2 3 ")
     with pytest.raises(TruncatedFileError, match="too short for its numbers"):
         dask_tiled.describe(path)
+    path.write_bytes(b"1 2 3 4")
+    assert dask_tiled.open_dataset(path).compute().tolist() == [[1, 2], [3, 4]]
 
 
 BROKEN = [b"", b"attributes", b"attributes = ", b"attributes = [1]", b"attributes = {1: open('a')}"]

@@ -168,6 +168,17 @@ def test_unsupported_files_raise(path, old, new, match):
         open_dataset(path)
 
 
+@pytest.mark.parametrize("place", [0, 8, 17])
+def test_damaged_marks_of_a_block_raise(path, place):
+    content = bytearray(path.read_bytes())
+    block = 13 + 2 * int.from_bytes(content[9:13], "little")  # behind the XML in UTF-16
+    assert content[block + place] in {0x70, 0x2A}
+    content[block + place] = 1
+    path.write_bytes(content)
+    with refused(path, kind=CorruptFileError):
+        open_dataset(path)
+
+
 @pytest.mark.parametrize("encoding", ["utf8", "utf-8-sig", "utf-16"])
 def test_project_files_raise(tmp_path, encoding):
     path = tmp_path / "project.xlef"

@@ -156,13 +156,14 @@ def test_streams_longer_than_the_pixels_raise(tmp_path, library, more):
     assert peak[0] < 1 << 24
 
 
-def test_spacing_offset_and_direction(tmp_path):
-    keys = {"ElementSpacing": (0.5, 2, 5), "Position": (1, 10, 100), "DistanceUnits": "um"}
+@pytest.mark.parametrize(("told", "unit"), [("um", "µm"), ("mm", "mm"), ("cm", "cm"), ("?", "")])
+def test_spacing_offset_and_direction(tmp_path, told, unit):
+    keys = {"ElementSpacing": (0.5, 2, 5), "Position": (1, 10, 100), "DistanceUnits": told}
     keys["Orientation"] = (0, -1, 0, 1, 0, 0, 0, 0.6, 0.8)
     (path,) = write_metaimage(tmp_path / "a.mha", VOLUME, keys=keys)
     axes = dask_tiled.describe(path).axes
     assert [(a.name, a.units, a.scale, a.offset) for a in axes] == [
-        *(("z", "µm", 5, 86), ("y", "µm", 2, 1), ("x", "µm", 0.5, -10))
+        *(("z", unit, 5, 86), ("y", unit, 2, 1), ("x", unit, 0.5, -10))
     ]
 
 

@@ -215,6 +215,15 @@ def test_two_acquisitions_in_one_file_raise(tmp_path):
         open_dataset(path)
 
 
+def test_frames_lost_inside_a_file(tmp_path):
+    path = write_mib(tmp_path / "scan.mib", counting_frames((12, 8, 8), "u2"), hdr=False)
+    whole = path.read_bytes()
+    size = len(whole) // 12
+    path.write_bytes(whole[: 4 * size] + whole[6 * size :])
+    with refused(path, "frames are missing inside.*expected 10; found 12", TruncatedFileError):
+        open_dataset(path)
+
+
 # Scans inferred from the times of frames
 
 

@@ -143,6 +143,16 @@ def test_shards_without_all_codecs(tmp_path, name):
     np.testing.assert_array_equal(open_dataset(path).compute(), pixels)
 
 
+def test_shards_that_only_have_an_index(tmp_path):
+    codec = ShardingCodec(chunk_shape=(2,), codecs=[BytesCodec()], index_codecs=[BytesCodec()])
+    options = {"serializer": codec, "compressors": None, "fill_value": 5, "dtype": "u2"}
+    zarr.create_array(tmp_path, shape=(4,), chunks=(4,), **options)
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "0").write_bytes(b"\xff" * 32)  # offset and length of two absent chunks
+    assert zarr.open_array(tmp_path)[:].tolist() == [5] * 4
+    assert open_dataset(tmp_path).compute().ravel().tolist() == [5] * 4
+
+
 PACKERS = ("Blosc", "BZ2", "GZip", "LZ4", "LZMA", "Zlib", "Zstd")
 PIPELINES = {
     **{name: {"compressors": (name, {})} for name in PACKERS},
