@@ -297,9 +297,7 @@ def _told(about: Mapping[str, Any]) -> str:
 
 
 def _discard(place: Place) -> None:
-    """Remove all results, the record first."""
-    content, journal = place.content, place.journal
-    content.remove([RECORD])
-    if journal is not None:
-        journal.remove(journal.keys())
-    content.remove(content.keys())
+    """Remove the record, then all notes: results without a note are removed by recall."""
+    place.content.remove([RECORD])
+    if place.journal is not None:
+        place.journal.remove(place.journal.keys())

@@ -104,3 +104,10 @@ def test_a_resumed_run_begins_with_what_is_kept(scan, tmp_path, monkeypatch):
         left = (FRAMES.nbytes - progress.bytes_done) / progress.bytes_per_second
         assert progress.seconds_left == pytest.approx(left)
     assert again[-1].seconds_left == 0
+
+
+def test_progress_is_told_at_most_every_so_many_seconds(scan, tmp_path):
+    """And at the end."""
+    told = []
+    run(scan.sum((2, 3)), tmp_path / "kept", every=1000, on_progress=told.append)
+    assert [one.bytes_done for one in told] == [FRAMES.nbytes]

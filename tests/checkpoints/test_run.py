@@ -17,11 +17,12 @@ from checks import refused
 import dask_tiled
 import dask_tiled.checkpoints.run as module
 from dask_tiled import DatasetError, StaleFileError, open_dataset, run
+from dask_tiled.checkpoints.folder import Checkpoint, Small
 from dask_tiled.checkpoints.values import decoded, encoded
 from dask_tiled.plans import plan
 from dask_tiled.reading.counting import counted
 from dask_tiled.storing.disk import unwritable
-from dask_tiled.storing.folders import Folder
+from dask_tiled.storing.folders import Folder, place_in
 
 FRAMES = np.random.default_rng(5).normal(size=(24, 2, 8, 8)).astype("f4")
 CHUNKS = (1, 2, 8, 8)
@@ -48,6 +49,19 @@ pytestmark = [pytest.mark.usefixtures("synchronous"), pytest.mark.thorough]
 def largest(block):
     """Return the largest pixel of each frame; an opaque function of chunks."""
     return block.max(SIG)
+
+
+def test_small_results_of_one_group_come_back_into_memory(tmp_path):
+    """Two of 60 kB have more bytes together than a single one may have."""
+    first, again = (Checkpoint(place_in(str(tmp_path)), every=1e6) for _ in range(2))
+    for name in "ab":
+        first.add(name, Small(np.full(60_000, ord(name), "u1")))
+    first.flush()
+    again.recall()
+    for name in "ab":
+        found = again.held(name)
+        assert isinstance(found, Small)
+        np.testing.assert_array_equal(found.value, np.full(60_000, ord(name)))
 
 
 JOBS = {
@@ -289,6 +303,14 @@ def test_files_of_others_are_never_removed(scan, tmp_path, where):
         with refused(folder, match="other files"):
             run(scan.sum(), folder, resume=resume)
         assert (folder / where).read_text() == "mine"
+
+
+def test_unfinished_files_of_killed_runs_are_removed(scan, tmp_path):
+    left = tmp_path / "kept" / "writing" / ("0f" * 16)
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half")
+    run(scan.max(), tmp_path / "kept")
+    assert not left.exists()
 
 
 def test_other_computations_are_refused(scan, tmp_path):
