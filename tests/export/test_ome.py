@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from ome_judges import judged, lacking, levels_of, validate
 
 from dask_tiled import Axis, DatasetError, VerificationError, open_dataset, to_zarr, verify_zarr
+from dask_tiled.export.zarr import windows
 from dask_tiled.model.mark import MARK
 from dask_tiled.testing import counting_frames, write_mib, write_nrrd
 
@@ -155,6 +156,18 @@ def test_channels(tmp_path, dtype, pyramid):
     assert opened.axes[1].colours == colours
     assert [axis.name for axis in opened.axes] == [*"tczyx"]
     assert xr.open_zarr(path).sel(c="GFP")["data"].shape == (2, 2, 40, 50)
+
+
+def test_windows_are_chosen_from_the_centres_of_three_images(tmp_path, monkeypatch):
+    """Other pixels are darker, and the image in the middle is the brightest."""
+    monkeypatch.setattr(windows, "SAMPLED", 8)
+    pixels = np.zeros((4, 2, 40, 50), "u2")
+    pixels[1:, :, 16:24, 21:29] = 100
+    pixels[2] *= 2
+    axes = ["t", Axis("c", labels=("DAPI", "GFP")), "y", "x"]
+    to_zarr(da.from_array(pixels), tmp_path / "out.zarr", dimension_names=axes)
+    for channel in validate(tmp_path / "out.zarr")["omero"]["channels"]:
+        assert 100 <= channel["window"]["start"] < 150 < channel["window"]["end"] <= 200
 
 
 @pytest.mark.thorough

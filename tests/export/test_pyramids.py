@@ -361,6 +361,17 @@ def test_damage_of_levels(opened, tmp_path, monkeypatch, number):
         verify_zarr(path, arr)
 
 
+@pytest.mark.parametrize("changed", [{"axes": [-1]}, {"axes": []}, {"method": "median"}])
+def test_invalid_metadata_of_pyramids_raise(tmp_path, changed):
+    arr, path = da.ones((4, 4), dtype="u1"), tmp_path / "out.zarr"
+    to_zarr(arr, path, pyramid=1)
+    attributes = zarr.open_group(path, mode="r+").attrs
+    mark = attributes["dask_tiled"]
+    attributes["dask_tiled"] = mark | {"pyramid": mark["pyramid"] | changed}
+    with pytest.raises(VerificationError, match="invalid pyramid metadata of the group"):
+        verify_zarr(path, arr)
+
+
 def test_missing_chunks_of_levels_raise(opened, tmp_path, monkeypatch):
     """An export with incomplete levels is never visible."""
     arr, _ = opened["raw"]

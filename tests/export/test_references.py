@@ -183,6 +183,16 @@ def test_common_codecs_are_in_format_2(tmp_path, name):
         np.testing.assert_array_equal(array[...], FRAMES % 2)
 
 
+@pytest.mark.parametrize(("checked", "expected"), [(False, 2), (True, 3)])
+def test_combined_codecs_of_zarr_are_in_format_3(tmp_path, checked, expected):
+    """Many readers support codecs of zarr on their own in format 2, and combined in format 3."""
+    codecs = [zarr.codecs.GzipCodec(), zarr.codecs.Crc32cCodec()][: 1 + checked]
+    zarr.create_array(tmp_path / "a.zarr", data=FRAMES, chunks=(1, 7, 8, 16), compressors=codecs)
+    array = group_of(to_references(open_dataset(tmp_path / "a.zarr")))["data"]
+    assert array.metadata.zarr_format == expected
+    np.testing.assert_array_equal(array[...], FRAMES)
+
+
 def test_missing_chunks_are_the_fill_value(tmp_path):
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
@@ -425,7 +435,7 @@ def test_icechunk_notices_changed_files(tmp_path, repository, packed):
 
 def test_icechunk_needs_a_container_of_the_folder(tmp_path_factory, repository):
     path = write_mib(tmp_path_factory.mktemp("other") / "scan.mib", FRAMES)
-    os.utime(path, (1, 1))  # no need to wait for the next second
+    os.utime(path, (10**9, 10**9))  # no need to wait for the next second
     arr = open_dataset(path)[0, 0]
     with pytest.raises(DatasetError, match=r"scan.mib: icechunk has no virtual chunk container"):
         to_references(arr, repository.writable_session("main").store)

@@ -37,6 +37,7 @@ from dask_tiled.command_line.app import app
 from dask_tiled.export.zarr.group import node_names
 from dask_tiled.export.zarr.targets import ZarrTarget
 from dask_tiled.formats.zarr import descriptor
+from dask_tiled.storing.folders import FileReader
 from dask_tiled.storing.places import Place
 from dask_tiled.testing import counting_frames, write_lif
 
@@ -438,6 +439,15 @@ def test_an_interrupted_export_is_resumed(tmp_path, monkeypatch, written, kind, 
     assert kind != "path" or os.listdir(tmp_path) == ["out.zarr"]
     keys = [*store._store_dict] if kind == "memory" else [*map(str, store.rglob("*"))]
     assert not [key for key in keys if ".dask_tiled" in key]
+
+
+def test_pixels_are_not_read_again(tmp_path, monkeypatch):
+    """The group lists the documents of its nodes, which are read when all are stored."""
+    read, get = [], FileReader.get
+    monkeypatch.setattr(FileReader, "get", lambda self, key: (read.append(key), get(self, key))[1])
+    to_zarr({"a": A, "b": B}, tmp_path / "out.zarr", **QUIET)
+    assert {"a/data/zarr.json", "b/data/zarr.json"} <= {*read}
+    assert not [key for key in read if "/c/" in key]
 
 
 def test_changed_arrays_are_written_again(tmp_path, monkeypatch, written):

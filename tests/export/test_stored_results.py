@@ -97,21 +97,26 @@ def opened(tmp_path_factory):
 
 
 @pytest.mark.parametrize("pyramid", [False, 2])
-@pytest.mark.parametrize("name", ["mib", "f4", "f8"])
-def test_one_pass(opened, name, pyramid, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "chunks", "frames"),
+    [("mib", (2, 10, 32, 64), 20), ("f4", None, 20), ("f8", (1, 1, 32, 64), 1)],
+)
+def test_one_pass(opened, name, chunks, frames, pyramid, tmp_path, monkeypatch):
     """The file is read exactly once, for pixels, levels and all results, by rows of chunks."""
     arr, pixels = opened[name]
-    chunks = None
     if name == "mib":  # a task stores several chunks, of several rows each
-        arr, chunks = arr.with_chunks((4, -1, -1, -1)), (2, 10, 32, 64)
+        arr = arr.with_chunks((4, -1, -1, -1))
     beside, held, result = results(arr), [], TileWriter.result
-    monkeypatch.setattr(
-        TileWriter, "result", lambda self: (held.append(len(self.arrays)), result(self))[1]
-    )
+
+    def noted(self):
+        held.append((*map(len, self.arrays), self.working_bytes(())))
+        return result(self)
+
+    monkeypatch.setattr(TileWriter, "result", noted)
     with counted() as counter:
         to_zarr(arr, tmp_path / "out.zarr", chunks=chunks, pyramid=pyramid, with_results=beside)
     assert counter.nbytes == arr.nbytes
-    assert {*held} == {1}
+    assert pyramid or {*held} == {(frames, 2 * frames * pixels[0, 0].nbytes)}  # and encoded
     check(tmp_path / "out.zarr", arr, beside, pixels)
     yaozarrs.validate_zarr_store(str(tmp_path / "out.zarr"))
 

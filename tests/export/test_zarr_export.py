@@ -367,13 +367,15 @@ def test_progress(arr, tmp_path, capsys, progress, shown):
 
 
 def test_default_compressors(arr, monkeypatch):
-    """Bit shuffle and LZ4 for numbers, with a checksum; zarr is not called for each chunk."""
+    """Bit shuffle and LZ4 for numbers, with a checksum, without calls of zarr and copies."""
     monkeypatch.setattr(Encoder, "_alone", None)
     stored = to_zarr(arr, {}, chunks=(1, 7, 8, 16))
     blosc = zarr.codecs.BloscCodec(cname="lz4", shuffle="bitshuffle", typesize=2)
     assert stored.compressors == (blosc, zarr.codecs.Crc32cCodec())
     np.testing.assert_array_equal(stored[:], FRAMES)
     verify_zarr(stored, arr)
+    chunk = FRAMES[:1]
+    assert Encoder(stored)._whole(chunk) is chunk
 
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")
