@@ -14,38 +14,30 @@ CANARY = Path(__file__).parents[1] / "canary.py"
 LISTED = [(module, name) for module, names in NAMES.items() for name in names]
 
 
-pytestmark = pytest.mark.timeout(1800)  # the fixture forks a process for each name
+pytestmark = pytest.mark.timeout(1800)  # a process is forked for each name
 
 
-@pytest.fixture(scope="module")
-def lines():
+@pytest.mark.slow
+def test_results_without_each_name():
     # Python 3.12 and later warn of forks beside threads; threads of the libraries are idle.
     command = [sys.executable, "-W", "ignore::DeprecationWarning:__main__", CANARY]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.stderr
     lines = map(json.loads, done.stdout.splitlines())
-    return {(line["module"], line["name"]): line for line in lines}
-
-
-@pytest.mark.slow
-def test_nothing_is_missing(lines):
-    """The installed dask has all names; otherwise nothing would be compared."""
-    line = lines.pop((None, None))
-    assert line["opened"]
-    assert not line["warned"]
-    assert not line["wrong"]
-    assert [*lines] == LISTED
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("module", "name"), LISTED)
-def test_results_without_a_name(lines, module, name):
-    use, line = NAMES[module][name], lines[module, name]
-    assert not line["wrong"]
-    assert line["opened"] is (use.without != NO_TILES)
-    (warned,) = line["warned"]
-    assert f"{module}.{name}" in warned
-    assert use.without in warned
+    found = {(line["module"], line["name"]): line for line in lines}
+    # The installed dask has all names; otherwise nothing would be compared.
+    whole = found.pop((None, None))
+    assert whole["opened"]
+    assert not whole["warned"]
+    assert not whole["wrong"]
+    assert [*found] == LISTED
+    for (module, name), line in found.items():
+        use = NAMES[module][name]
+        assert not line["wrong"], line
+        assert line["opened"] is (use.without != NO_TILES), line
+        (warned,) = line["warned"]
+        assert f"{module}.{name}" in warned
+        assert use.without in warned
 
 
 def test_missing_functions_match_nothing():

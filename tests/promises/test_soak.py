@@ -25,7 +25,7 @@ def soak(*arguments):
 
 def test_a_short_run_passes():
     """The first operations, one of each format, have no faults: most of them are left out."""
-    output, verdict = soak("--first", 100, "--operations", 60, "--warm-up", 40)
+    output, verdict = soak("--first", 100, "--operations", 100, "--warm-up", 40)
     assert verdict == "PASS", output
 
 
@@ -41,7 +41,7 @@ def test_threads_that_write_samples_at_the_same_time_get_different_versions(tmp_
 
 def test_planted_faults_are_found():
     planted = "a_descriptor,a_pixel=40,a_thread,memory,a_file"
-    output, verdict = soak("--operations", 50, "--warm-up", 15, "--plant", planted)
+    output, verdict = soak("--operations", 75, "--warm-up", 15, "--plant", planted)
     for found in ("checksums", "leftovers", "descriptors of the client"):
         assert found in verdict, output
     for found in ("threads", "RSS MiB"):  # dask chooses the worker that does most of the work
