@@ -127,7 +127,7 @@ def test_workers_without_the_files(client, folder, tmp_path):  # noqa: ARG001
 @pytest.mark.timeout(900)  # each worker that was killed starts again
 def test_killed_workers(tmp_path):
     """Files are whole, and made once; the report is true. `make fuzz-export` converts 2 GB."""
-    size = (60, 2048, 57, 10) if LONG else (4, 8, 57, 2)
+    size = (60, 2048, 57, 10) if LONG else (6, 12, 57, 2)
     program = Path(__file__).with_name("killed_workers.py")
     command = [sys.executable, program, tmp_path, *map(str, size)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
