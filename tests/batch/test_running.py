@@ -922,7 +922,7 @@ def test_little_work_starts_few_processes(monkeypatch, sizes, jobs):
 def test_killed_batches_go_on(tmp_path, kind):
     """No target is half-done; the next run makes what is lacking, and only that."""
     frames = np.arange(12 << 18, dtype="u4").reshape(12, 512, 512)
-    for k in range(4):
+    for k in range(6):
         np.save(tmp_path / f"{k}.npy", frames + k)
     out = tmp_path / "out"
     words = ["convert", str(tmp_path), f"{out}/", "--jobs=2", f"--report={tmp_path}/r.csv"]
@@ -949,7 +949,7 @@ def test_killed_batches_go_on(tmp_path, kind):
             path.name for path in out.glob("*.zarr")
         }
     there = {path.name for path in out.glob("*.zarr")}
-    assert 0 < len(there) < 4
+    assert 0 < len(there) < 6
     rows = dask_tiled.convert_all(
         tmp_path, out, pattern="*.npy", chunks=(1, 64, 64), verify=True, jobs=1,
         compressors={"name": "zstd", "configuration": {"level": 9}},
