@@ -174,6 +174,7 @@ def test_headers_of_tvips():
     extra = {"DENS_Power", "TEM_Obj_current", "Scan_x", "Scan_y"}
     compare(tvips.FRAME, theirs.TVIPS_RECORDER_FRAME_HEADER, FRAME_NAMES, extra)
     assert [at for at, _ in tvips.FRAME.values()] == [*range(0, 76, 4)]
+    assert {*tvips.FACTS.values()} <= {*tvips.FRAME}
 
 
 @pytest.mark.parametrize("version", ser.VERSIONS)

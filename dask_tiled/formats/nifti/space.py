@@ -76,7 +76,7 @@ def slice_times(header: Any, count: int) -> Array | None:
         return None
     last = last or count - 1
     numbers = np.arange(last - first + 1)[:: -1 if code % 2 == 0 else 1]
-    parity = {1: 0, 2: 0, 3: 0, 4: 0, 5: 1, 6: 1}[code]
+    parity = int(code > 4)  # codes 5 and 6 begin with the second slice
     order = numbers if code < 3 else np.concatenate((numbers[parity::2], numbers[1 - parity :: 2]))
     times = np.full(count, np.nan)
     times[first : last + 1] = np.argsort(order) * duration
