@@ -399,10 +399,10 @@ def of_ripple(folder):
         yield path, facts | {"date": date}
 
 
-FEI = """[Stage]\r\nStageX=1e-3\r\nStageY=2e-3\r\nStageZ=3e-3\r\nStageT=0.5\r\nStageR=-2\r\n
+FEI = """[Stage]\r\nStageX=-1e-3\r\nStageY=-2e-3\r\nStageZ=-3e-3\r\nStageT=-0.5\r\nStageR=-2\r\n
 [Detectors]\r\nName=ETD\r\n[Scan]\r\nDwelltime=1e-5\r\n"""
 FEI_FACTS = {
-    "stage_x": 1e-3, "stage_y": 2e-3, "stage_z": 3e-3, "tilt_alpha": 0.5, "rotation": -2,
+    "stage_x": -1e-3, "stage_y": -2e-3, "stage_z": -3e-3, "tilt_alpha": -0.5, "rotation": -2,
     "detector": "ETD", "dwell_time": 1e-5,
 }  # fmt: skip
 ZEISS = {
