@@ -163,6 +163,11 @@ def test_names_are_unique():
     assert [*listing.names] == [*range(10)]
 
 
+@pytest.mark.parametrize(("names", "text"), [("ab", "1 of 2, a; the others: b"), ("a", "")])
+def test_listings_name_the_others(names, text):
+    assert str(Listing.of({"dataset": 0, "datasets": (*names,)})) == text
+
+
 def test_a_damaged_dataset(tmp_path):
     """The others open, also if the default one is damaged; the table tells the reason."""
     path, expected = hdf5_file(tmp_path / "maps.h5")
