@@ -101,9 +101,9 @@ def unzstd(packed: Bytes, out: Bytes) -> int:
     from numcodecs import Zstd
 
     Zstd().decode(packed, out)
-    head = packed[:14].tobytes()  # no number of a dictionary, as numcodecs has none
+    head = packed[:18].tobytes()
     single, flag = head[4] >> 5 & 1, head[4] >> 6
-    at, length = 6 - single, (single, 2, 4, 8)[flag]
+    at, length = 6 - single + (0, 1, 2, 4)[head[4] & 3], (single, 2, 4, 8)[flag]
     claimed = int.from_bytes(head[at : at + length], "little") + 256 * (flag == 1)
     if length and claimed == len(out):
         return claimed

@@ -123,6 +123,22 @@ def test_unzstd_returns_the_number_of_bytes(sized):
     assert unzstd(twice, np.empty(2500, "u1")) == 2000
 
 
+@pytest.mark.parametrize(("flag", "number"), [(0, b""), (1, b"\0"), (2, b"\0\0"), (3, bytes(4))])
+def test_unzstd_skips_the_number_of_no_dictionary(flag, number):
+    """A frame of RFC 8878, section 3.1.1, with its length and one block that is not compressed."""
+    content = bytes(range(256)) + b"\7"
+    head = (
+        (1 << 6 | 1 << 5 | flag).to_bytes(1) + number + (len(content) - 256).to_bytes(2, "little")
+    )
+    block = (len(content) << 3 | 1).to_bytes(3, "little") + content
+    frame = np.frombuffer(b"\x28\xb5\x2f\xfd" + head + block, "u1")
+    assert imagecodecs.zstd_decode(frame) == content
+    for size in (257, 512):
+        out = np.empty(size, "u1")
+        assert unzstd(frame, out) == 257
+        assert out[:257].tobytes() == content
+
+
 @pytest.mark.parametrize(
     ("name", "stored", "nbytes"),
     [("bitshuffle", b"\0\0\0\0\0\1\0\2", 65538), ("szip", b"\2\0\1\0", 65538)],

@@ -102,7 +102,7 @@ def opened(tmp_path_factory):
     [("mib", (2, 10, 32, 64), 20), ("f4", None, 20), ("f8", (1, 1, 32, 64), 1)],
 )
 def test_one_pass(opened, name, chunks, frames, pyramid, tmp_path, monkeypatch):
-    """The file is read exactly once, for pixels, levels and all results, by rows of chunks."""
+    """The file is read exactly once for all; without levels, rows of chunks are held."""
     arr, pixels = opened[name]
     if name == "mib":  # a task stores several chunks, of several rows each
         arr = arr.with_chunks((4, -1, -1, -1))

@@ -236,6 +236,7 @@ def velox(file, document):
         {"Detectors": [], "BinaryResult": {"Detector": "HAADF"}},
         {"Detectors": {"a": None}, "BinaryResult": {"Detector": "HAADF"}},
         {"Detectors": {"a": {"DetectorName": "b", "ExposureTime": "3"}}, "BinaryResult": "HAADF"},
+        {"Detectors": {"a": {"ExposureTime": "3"}}, "BinaryResult": {}},
         {"Acquisition": {"AcquisitionStartDatetime": {"DateTime": "1e300"}}},
         {"Acquisition": {"AcquisitionStartDatetime": {"DateTime": "0"}}},
         {"Optics": {"OperatingMode": [], "AccelerationVoltage": "nan", "CameraLength": "-1"}},

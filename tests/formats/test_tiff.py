@@ -408,6 +408,44 @@ def test_datasets_by_name(tmp_path, truncate):
         open_dataset(path, dataset="third")
 
 
+ALONE = {"truncate": True}
+"""All frames follow one page, which tifffile notes."""
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        [(5, ALONE), *[(1, {})] * 4],
+        [(5, ALONE), *[(1, {})] * 6],
+        [(5, ALONE), (4, {})],
+        [(5, ALONE), (5, {})],
+        [(3, ALONE)] * 3,
+    ],
+)
+def test_series_behind_one_page(tmp_path, written):
+    """Pages of the same shape that follow are no frames of the series."""
+    with tifffile.TiffWriter(tmp_path / "a.tif") as writer:
+        arrays = [np.full((n, 20, 30), k, "u2") for k, (n, _) in enumerate(written)]
+        for array, (_, options) in zip(arrays, written, strict=True):
+            writer.write(array, photometric="minisblack", **options)
+    for number, array in enumerate(arrays):
+        np.testing.assert_array_equal(open_dataset(tmp_path / "a.tif", dataset=number), array)
+
+
+def test_last_series_is_cut(tmp_path):
+    path = tmp_path / "a.tif"
+    frames = counting_frames((5, 20, 30), "u2")
+    with tifffile.TiffWriter(path) as writer:
+        for some in (frames, frames[:3]):
+            writer.write(some, photometric="minisblack", truncate=True)
+    os.truncate(path, path.stat().st_size - 2000)
+    np.testing.assert_array_equal(open_dataset(path, dataset=0), frames)
+    with pytest.raises(TruncatedFileError):
+        open_dataset(path, dataset=1)
+    found = open_dataset(path, dataset=1, nav_shape=(1,))
+    np.testing.assert_array_equal(found, frames[:1])
+
+
 def test_absent_segments(tmp_path):
     """Absent segments are zero, or the page's value for no data."""
     frame = counting_frames((4, 4), "u1")

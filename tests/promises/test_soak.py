@@ -46,6 +46,7 @@ def test_planted_faults_are_found():
         assert found in verdict, output
     for found in ("threads", "RSS MiB"):  # dask chooses the worker that does most of the work
         assert re.search(f"{found} of the (failing )?worker", verdict), output
+    assert "too few samples" not in verdict, output
 
 
 def test_a_hang_is_found():

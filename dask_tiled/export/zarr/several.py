@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from dask.base import tokenize
 
@@ -28,9 +28,6 @@ from dask_tiled.storing.disk import writing_to
 from dask_tiled.storing.folders import local_path
 from dask_tiled.storing.nodes import files, is_document, is_note, lies_in
 from dask_tiled.storing.places import Place
-
-if TYPE_CHECKING:
-    pass
 
 FAULTS = DatasetError, ImportError, OSError
 """Errors of files that cannot be read."""

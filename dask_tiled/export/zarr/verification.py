@@ -98,7 +98,7 @@ def _verify(store: Any, arr: da.Array, *, progress: bool | None) -> None:
     for array in arrays:
         compared: tuple[tuple[str, Any, Any], ...] = (
             ("shape", shape, array.shape),
-            ("dtype", arr.dtype, array.dtype),
+            ("dtype", arr.dtype.newbyteorder("="), array.dtype.newbyteorder("=")),
         )
         for what, expected, found in compared:
             if expected != found:

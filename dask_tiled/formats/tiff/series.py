@@ -139,17 +139,18 @@ def _shaped(pages: Pages, chain: Index) -> list[PageSeries] | None:
         told = _read_shape(pages.ifd(row).description)
         if told is None:
             return None
-        shape, letters, name = told
+        shape, letters, name, truncated = told
         kind = pages.kind_of(row)
         frames, rest = divmod(math.prod(shape), math.prod(kind.full))
         left = chain[at:]
         if rest or frames < 1:
             return None
-        own = left[:frames]
+        own = left[: 1 if truncated else frames]
         if len(own) < frames or not _there(pages, own, frames):
             own = left[:1]  # all frames may follow one page
         if not _there(pages, own, frames):
-            return _cut_short(pages, chain, frames, source)
+            short = _cut_short(pages, left, frames, source, least=1 if truncated else 2)
+            return short and [*series, *(one._replace(numbers=one.numbers + at) for one in short)]
         nav, axes = _nav(shape, letters, frames, kind)
         numbers = np.arange(at, at + len(own))
         series.append(PageSeries(name, numbers, nav, axes, source))
@@ -237,19 +238,24 @@ def _room(pages: Pages, row: int) -> int:
     return (pages.file_of(row).size - int(offsets[0])) // kind.nbytes(kind.full)
 
 
-def _cut_short(pages: Pages, chain: Index, frames: int, source: str) -> list[PageSeries] | None:
-    """Return a series of the frames after the only page of a truncated file, or None."""
+def _cut_short(
+    pages: Pages, chain: Index, frames: int, source: str, *, least: int = 2
+) -> list[PageSeries] | None:
+    """Return a series of the frames after the last page of a truncated file, or None."""
     # Several pages are complete: descriptions are copied together with pages.
     row = chain[0]
     room = _room(pages, row)
     at_the_end = pages.segments(chain[:1])[0][0, 0] > pages[row].ifd
-    if len(chain) > 1 or not at_the_end or not 1 < room < frames:
+    if len(chain) > 1 or not at_the_end or not least <= room < frames:
         return None
     return [PageSeries("", np.arange(1), (room,), "i", source, frames)]
 
 
-def _read_shape(description: str) -> tuple[tuple[int, ...], str, str] | None:
-    """Parse shape, axes and name in a description by tifffile; None if it is not one."""
+def _read_shape(description: str) -> tuple[tuple[int, ...], str, str, bool] | None:
+    """Parse a description by tifffile; None if it is not one.
+
+    Return the shape, the axes, the name, and whether all frames follow one page.
+    """
     text = description.strip()
     if text.startswith("shape=("):
         text = f'{{"shape": [{text[7:-1].rstrip(", ")}]}}'
@@ -261,7 +267,7 @@ def _read_shape(description: str) -> tuple[tuple[int, ...], str, str] | None:
     if not shape or not isinstance(shape, list) or not all(type(n) is int and n > 0 for n in shape):
         return None
     letters, name = (str(told.get(key, "")) for key in ("axes", "name"))
-    return tuple(shape), letters, name
+    return tuple(shape), letters, name, told.get("truncated") is True
 
 
 def _count(text: str) -> int:

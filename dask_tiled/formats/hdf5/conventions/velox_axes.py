@@ -59,9 +59,9 @@ def _length(name: str, units: Any, scale: Any, offset: Any) -> Axis:
 
 def detector_in(said: Json) -> Json:
     """Return what is told of the detector that recorded the data; empty if nothing."""
-    name = part_of(said, "BinaryResult").get("Detector")
+    name = text_in(part_of(said, "BinaryResult").get("Detector"))
     detectors = (one for one in part_of(said, "Detectors").values() if isinstance(one, dict))
-    return next((one for one in detectors if one.get("DetectorName") == name), {})
+    return next((one for one in detectors if name and one.get("DetectorName") == name), {})
 
 
 def energies_in(said: Json) -> Axis:
