@@ -360,7 +360,9 @@ class _Granted(threading.Thread):
         self._ended.set()
         self.join()
         if self._client.status == "running":
-            self._set(self._able, 0)
+            there = self._client.scheduler_info(n_workers=-1)["workers"]
+            # Workers that have left would be waited for.
+            self._set([one for one in self._able if one in there], 0)
 
 
 async def _set_resource(name: str, amount: float, dask_worker: Any = None) -> None:

@@ -158,6 +158,22 @@ def test_workers_that_join_later(client, root):
     assert not able()
 
 
+def test_workers_that_leave_are_not_asked(client, root, monkeypatch):
+    """An answer of theirs would be waited for: 30 s."""
+    asked, run = [], Client.run
+    arr, blind = open_dataset(root / "unseen" / "scan.npy"), f"unseen={root}/unseen"
+    with joining(client, "blind", faults=blind), ExitStack() as stack:
+        told = pytest.warns(UserWarning, match="1 of 3 workers")
+        with joining(client, "leaves") as address, told:
+            stack.enter_context(able_workers([arr.description]))
+        monkeypatch.setattr(
+            Client, "run", lambda *a, **kw: asked.extend(kw["workers"]) or run(*a, **kw)
+        )
+        stack.close()
+    assert client.first in asked
+    assert address not in asked
+
+
 def test_silent_workers_are_left_out(client, root, monkeypatch):
     """A stopped process does not keep an export from beginning."""
     monkeypatch.setattr(workers, "PATIENCE", -9)

@@ -28,6 +28,10 @@ SECONDS = 60
 MERLIN_PORTS = "--data-port", "6342", "--control-port", "6341", "--trigger-port", "6343"
 
 
+LISTENS = r"listening \('[^']*', (\d+)\)"
+"""Printed by the simulator of Timepix3, which sleeps after any connection, also one for a try."""
+
+
 def write_dump(frames):
     """Write a captured stream V1, as the simulator plays it; return its parts."""
     path = write_played_series("played.h5", frames)
@@ -207,7 +211,7 @@ def test_timepix3(simulated):
     """The simulator sends a file again and again, after a pause."""
     hits = np.random.default_rng(0).poisson(0.05, (6, 256, 256))
     path = write_tpx3("played.tpx3", hits, line=3, frame_time=0.01)
-    names = simulated("Timepix3", ["8283"], wait="8283")
+    names = simulated("Timepix3", ["8283"], pattern=LISTENS)
     np.testing.assert_array_equal(names["image"], hits.sum((1, 2)).reshape(2, 3))
     assert names["state"].exact
     assert names["recording"].state == "stopped"
@@ -228,7 +232,7 @@ def test_timepix3_that_begins_again(simulators):
     """The times of a file that is sent twice go back: results are those of the file at the end."""
     hits = np.random.default_rng(1).poisson(0.05, (6, 256, 256))
     path = write_tpx3("played.tpx3", hits, line=3, frame_time=0.01)
-    port = simulators("Timepix3", ["8283"], ("--sleep", "0.5"), wait="8283")["8283"]
+    port = simulators("Timepix3", ["8283"], ("--sleep", "0.5"), pattern=LISTENS)["8283"]
     scan = {"frame_time": 0.01, "nav_shape": (2, 3)}
     twice = 2 * path.stat().st_size
     with (

@@ -272,7 +272,8 @@ def test_tables(raw):
     pandas = pytest.importorskip("pandas")
     path, pixels = raw
     rows = [((3, 0, 0), (3, 4, 5), 120), ((0, 0, 0), (3, 4, 5), 0)]
-    table = np.array(rows, [("start", "i8", 3), ("shape", "i8", 3), ("offset", "i8")])
+    kinds = [("offset", "i8"), ("start", "i8", 3), ("shape", "i8", 3)]
+    table = np.array([(offset, start, shape) for start, shape, offset in rows], kinds)
     frame = pandas.DataFrame(rows, columns=["start", "shape", "offset"])
     listed = [Piece(np.int64(0), *row) for row in rows]
     for pieces in (table, listed, frame, frame.assign(file=path)):

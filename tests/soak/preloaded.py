@@ -52,11 +52,11 @@ def a_hang(late=1000):
 
 
 def memory():
-    """Keep 4 MiB with every tile."""
+    """Keep 2 MiB with every tile."""
     read, kept = reader.read_into, []
 
     def keeping(*args):
-        kept.append(b"x" * (4 << 20))
+        kept.append(b"x" * (2 << 20))
         read(*args)
 
     reader.read_into = keeping

@@ -58,13 +58,13 @@ def test_machines_without_information(tmp_path, monkeypatch):
     monkeypatch.setattr(resources, "_sysconf", {"SC_LEVEL2_CACHE_SIZE": 123456}.get)
     assert machine.cache_bytes.__wrapped__() == 123456
     monkeypatch.setattr(resources, "_sysconf", {"SC_LEVEL2_CACHE_SIZE": -1}.get)
-    assert machine.cache_bytes.__wrapped__() == machine.USUAL_CACHE_BYTES
+    assert machine.cache_bytes.__wrapped__() == MIB
 
     def unknown(name):
         raise ValueError(name)
 
     monkeypatch.setattr(resources, "_sysconf", unknown)
-    assert machine.cache_bytes.__wrapped__() == machine.USUAL_CACHE_BYTES
+    assert machine.cache_bytes.__wrapped__() == MIB
 
 
 def test_this_machine_has_a_cache_and_memory():
