@@ -11,7 +11,7 @@ from checks import wait_for
 from chromium import browser, path_of_browser
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium(tmp_path_factory):
     if path_of_browser() is None:
         reason = "Chromium is not installed; `make test` installs it by npm on Linux on x86-64"
