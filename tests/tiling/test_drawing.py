@@ -114,8 +114,15 @@ def test_plots(describe, nav, sig, tmp_path):
     scheme = negotiate(describe(nav, sig), chunk_bytes=100_000)
     figure = scheme.plot()
     assert isinstance(figure, figure_module.Figure)
-    texts = [text.get_text() for text in figure.axes[0].texts]
+    (axes,) = figure.axes
+    texts = {text.get_text(): text.get_ha() for text in axes.texts}
     assert TIMES.join(map(str, scheme.tile_shape)) in " ".join(texts)
+    for text, anchor in texts.items():
+        beside = re.fullmatch("[0-9,]+ frames?|not all cuts are drawn.*", text)
+        assert anchor == ("left" if beside else "center"), text
+    for patch in axes.patches:  # bodies and tiles have lines of their colour
+        face, line = patch.get_facecolor(), patch.get_edgecolor()
+        assert not face[3] or not patch.get_linewidth() or face[:3] == line[:3]
     figure.savefig(tmp_path / "scheme.svg")
     assert (tmp_path / "scheme.svg").stat().st_size > 1000
 

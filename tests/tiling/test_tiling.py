@@ -728,6 +728,13 @@ def test_worked_tiles(case):
     assert negotiate(desc, **options).tile_shape == tile
 
 
+def test_the_smallest_tile_limit_is_explained():
+    requests = TILES["the smallest"][1]["requests"]
+    told = negotiate(FLOATS, requests=requests).explain()
+    assert "128 KiB: the smallest that was requested" in told
+    assert "requested" not in negotiate(FLOATS).explain()
+
+
 def test_budgets_count_converted_bytes():
     assert negotiate(SCAN, dtype="f4", chunk_bytes=64 * MIB).chunks[0][0] == 1
     assert "float32" in negotiate(SCAN, dtype="f4").explain()
@@ -758,6 +765,8 @@ def test_regular_selections_are_cut_between_files():
     scheme = negotiate(desc, chunk_bytes=64 * 25)
     assert scheme.chunks[0] == (15, 20, 20, 20, 20)
     assert "in whole files" in scheme.explain()
+    one = Description.of("raw", layout.show((91,), numbers=np.arange(95, 1000, 10)), {})
+    assert negotiate(one, chunk_bytes=64 * 25).chunks[0] == (11, 20, 20, 20, 20)
     turned = Description.of("raw", layout.show((95,), numbers=np.arange(995, 50, -10)), {})
     assert "files" not in negotiate(turned, chunk_bytes=64 * 25).explain()
 
