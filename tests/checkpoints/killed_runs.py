@@ -23,6 +23,7 @@ FOLDER, REPEATS, SEED = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 DRAW = np.random.default_rng(SEED)
 CHUNKS = 96 if REPEATS > 1 else 48
 FRAMES = DRAW.normal(size=(CHUNKS, 2, 16, 16)).astype("f4")
+KILLS = -signal.SIGKILL, -signal.SIGALRM
 KEPT, NAV, SIG = f"{FOLDER}/kept", (0, 1), (2, 3)
 
 
@@ -32,17 +33,25 @@ def computed():
     return [arr.std(NAV), arr.sum(SIG), (arr - arr.mean(NAV)).max(SIG)]
 
 
-def attempt(expected, stop=0):
-    """Run once, and end the process: 0 if the values are right, -9 in call ``stop`` of a tick."""
+def attempt(expected, stop=None, delay=0.0):
+    """Run once, and end the process: 0 if the values are right.
+
+    It is killed ``delay`` seconds after call ``stop`` of a tick, or after the start if that is 0.
+    """
     try:
-        ticks = itertools.count(1)
+        calls = itertools.count()
 
-        def tick(progress):
-            with open(f"{FOLDER}/told", "a", encoding="ascii") as file:
-                file.write(f"{progress.bytes_done} {progress.bytes_total}\n")
-            if next(ticks) == stop:
-                os.kill(os.getpid(), signal.SIGKILL)
+        def tick(progress=None):
+            if progress is not None:
+                with open(f"{FOLDER}/told", "a", encoding="ascii") as file:
+                    file.write(f"{progress.bytes_done} {progress.bytes_total}\n")
+            if next(calls) == stop:
+                if not delay:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                # Nothing handles the signal, so it ends the process anywhere, as a kill does.
+                signal.setitimer(signal.ITIMER_REAL, delay)
 
+        tick()
         found = run(computed(), KEPT, every=0, on_progress=tick)
         same = all(a.tobytes() == b.tobytes() for a, b in zip(found, expected, strict=True))
         os._exit(0 if same else 1)
@@ -52,14 +61,11 @@ def attempt(expected, stop=0):
         os._exit(6)
 
 
-def in_child(expected, seconds=None, stop=0):
-    """Fork an attempt, killed after some seconds; return its exit code."""
+def in_child(expected, *at):
+    """Fork an attempt, and return its exit code."""
     pid = os.fork()
     if pid == 0:
-        attempt(expected, stop)
-    if seconds is not None:
-        time.sleep(seconds)
-        os.kill(pid, signal.SIGKILL)
+        attempt(expected, *at)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -72,15 +78,16 @@ def main():
         expected = dask.compute(*computed())
         start = time.perf_counter()
         found["equal"] += in_child(expected) == 0
-        longest = time.perf_counter() - start
+        with open(f"{FOLDER}/told", encoding="ascii") as file:
+            pace = (time.perf_counter() - start) / len(file.readlines())
         for _ in range(REPEATS):
             shutil.rmtree(KEPT)
             os.remove(f"{FOLDER}/told")
-            for _ in range(4):  # at a random moment, and within a random call
-                at = {"seconds": DRAW.uniform(0, longest / 2)}
-                if DRAW.random() < 0.5:
-                    at = {"stop": int(DRAW.integers(1, CHUNKS * 5 // 8))}
-                found["killed"] += in_child(expected, **at) == -signal.SIGKILL
+            for _ in range(4):  # within a random call, or between two
+                stop, delay = int(DRAW.integers(CHUNKS // 2)), 0.0
+                if stop == 0 or DRAW.random() < 0.5:
+                    delay = DRAW.uniform(0, 4 * pace)
+                found["killed"] += in_child(expected, stop, delay) in KILLS
             found["equal"] += in_child(expected) == 0
             with open(f"{FOLDER}/told", encoding="ascii") as file:
                 done = [int(line.split()[0]) for line in file]

@@ -25,5 +25,6 @@ def test_killed_runs_are_resumed(tmp_path):
     found = json.loads(done.stdout)
     assert found["equal"] == REPEATS + 1, done.stderr
     assert found["killed"] >= 2 * REPEATS
-    # A kept result combines at most four others, each of less than a 16th of all bytes.
-    assert found["lost"] <= 4 / 16
+    # A kept result combines at most four others, each of less than a 16th of all bytes; a kill may
+    # lose one of the mean and one of the standard deviation, of different chunks.
+    assert found["lost"] <= 2 * 4 / 16
