@@ -1,5 +1,6 @@
 """Timepix3 streams that are followed: complete frames, late hits, and damaged streams."""
 
+import itertools
 import struct
 import threading
 import warnings
@@ -16,6 +17,7 @@ from dask_tiled.arriving.computation import Arriving
 from dask_tiled.files.file import at_rest
 from dask_tiled.formats.tpx3.index import SPAN
 from dask_tiled.kernels.tpx3 import HitIndexer
+from dask_tiled.storing.places import Place
 from dask_tiled.testing.playing import sending
 
 pytestmark = pytest.mark.thorough
@@ -113,6 +115,18 @@ class Growing:
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "scan.tpx3"
+
+
+def grow_during_export(monkeypatch, stream):
+    """Write the rest of a stream when the next export has stored a chunk."""
+    put, calls = Place.put, itertools.count()
+
+    def stored(self, key, data):
+        put(self, key, data)
+        if "/c/" in f"/{key}" and next(calls) == 0:
+            stream.write_to(len(stream.content))
+
+    monkeypatch.setattr(Place, "put", stored)
 
 
 @pytest.mark.parametrize(
@@ -241,14 +255,14 @@ def test_late_hits_begin_the_computation_again(path, options):
     assert last.exact
 
 
-def test_late_hits_of_rows_that_are_exported_raise(path):
+def test_late_hits_of_rows_that_are_exported_raise(path, monkeypatch):
     _, stream = late_hits()
     stream.path = path
     arr = stream.open(**SCAN)
     stream.write_to(len(stream.content) // 2 - 300)
     arr = arr.refresh()
     assert arr.description.layout.n_frames > COLUMNS
-    threading.Timer(0.5, stream.write_to, [len(stream.content)]).start()
+    grow_during_export(monkeypatch, stream)
     target, rows = path.with_suffix(".zarr"), (1, COLUMNS, 256, 256)
     with (
         pytest.warns(UserWarning, match="events came late"),
@@ -257,13 +271,16 @@ def test_late_hits_of_rows_that_are_exported_raise(path):
         dask_tiled.to_zarr(arr, target, chunks=rows, shards=rows, follow=True, progress=False)
 
 
-def test_exports_follow(path):
+def test_exports_follow(path, monkeypatch):
     scan = Scan(4)
     stream = Growing(path, b"".join(chunks_of(scan.words, 20)))
     arr = stream.open(**LINES)
-    threading.Timer(0.2, stream.write_to, [len(stream.content) // 2]).start()
-    threading.Timer(0.6, stream.write_to, [len(stream.content)]).start()
-    z = dask_tiled.to_zarr(arr, path.with_suffix(".zarr"), follow=True, rest=2, progress=False)
+    stream.write_to(len(stream.content) // 2)
+    grow_during_export(monkeypatch, stream)
+    rows = (1, COLUMNS, 256, 256)
+    z = dask_tiled.to_zarr(
+        arr, path.with_suffix(".zarr"), chunks=rows, follow=True, rest=0.2, progress=False
+    )
     np.testing.assert_array_equal(z[:], scan.counts)
 
 

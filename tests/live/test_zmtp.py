@@ -81,7 +81,7 @@ MESSAGES = [[b"a" * 255], [b"", b"b" * 256, b"c"], [b"d" * 70_000], [b""], [b"en
 def test_messages_of_a_library():
     with zmq.Context() as context, context.socket(zmq.PUSH) as server:
         server.setsockopt(zmq.HEARTBEAT_IVL, 50)
-        server.setsockopt(zmq.HEARTBEAT_TIMEOUT, 500)
+        server.setsockopt(zmq.HEARTBEAT_TIMEOUT, 60_000)
         port = server.bind_to_random_port("tcp://127.0.0.1")
         with connect(Address("dectris", "127.0.0.1", port), Stopping()) as connection:
             for parts in MESSAGES:
@@ -127,7 +127,8 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_does_not_push_messages(name, monkeypatch):
     sent, message = WRONG[name]
-    monkeypatch.setattr("dask_tiled.live.zmtp.CONNECT_SECONDS", 0.1)
+    if name == "half a greeting":
+        monkeypatch.setattr("dask_tiled.live.zmtp.CONNECT_SECONDS", 0.1)
     with peer(sent) as (address, _), pytest.raises(StreamError, match=message):
         connect(address, Stopping())
 
