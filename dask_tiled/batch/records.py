@@ -21,6 +21,7 @@ from dask_tiled.export.zarr.several import Earlier
 from dask_tiled.model.mark import json_value
 from dask_tiled.storing.claims import claimed
 from dask_tiled.storing.disk import writing_to
+from dask_tiled.storing.locks import LockedError
 from dask_tiled.storing.moves import before_moves
 
 FOLDER = ".dask-tiled"
@@ -101,9 +102,17 @@ class ConversionRecord(NamedTuple):
         return self._replace(replaces=None, made=Fingerprint.of(target), is_complete=True)
 
     def finish(self, target: str) -> ConversionRecord:
-        """Write and return the record of a target whose conversion was stopped after the move."""
-        with suppress(DatasetError), claimed(target):
-            pass  # what the export has left is removed
+        """Write and return the record of a target whose conversion was stopped after the move.
+
+        Raise a LockedError while its process, which may be about to end, holds what is left.
+        """
+        try:
+            with claimed(target):
+                pass  # what the export has left is removed
+        except LockedError:  # no later call would remove it
+            raise
+        except DatasetError:  # files of another program are beside it
+            pass
         record = self.complete(target)
         record.write(target)
         return record

@@ -11,13 +11,16 @@ import textwrap
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
+import checks
 import numpy as np
+import psutil
 import pytest
 import tifffile
 import zarr
@@ -37,6 +40,7 @@ from dask_tiled.batch.records import read_record
 from dask_tiled.cataloguing import readers
 from dask_tiled.command_line import values
 from dask_tiled.command_line.app import app
+from dask_tiled.system.locks import open_locked
 from dask_tiled.testing import counting_frames, write_dm, write_mib, write_mib_series
 
 FRAMES = counting_frames((6, 4, 16), "u2", bits=12)
@@ -493,6 +497,26 @@ def test_killed_between_the_move_and_the_note(monkeypatch):
 
 
 @pytest.mark.usefixtures("here")
+def test_a_process_that_dies_after_the_move_may_still_lock_the_target(monkeypatch):
+    """What it leaves is removed before the target counts as done: no later call would do that."""
+    save("in/a.npy")
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "GRACE", 0)
+        patch.setattr(one.ConversionRecord, "complete", lambda *_, **__: sys.exit())
+        with pytest.raises(SystemExit):
+            dask_tiled.convert_all("in", "out")
+    part = Path("out/a.zarr.part")
+    (part / f"gone-{'0' * 32}" / "journal").mkdir(parents=True)
+    locks = [open_locked(str(part))]
+    clock = {"monotonic": time.monotonic, "perf_counter": time.perf_counter}
+    dies = SimpleNamespace(sleep=lambda _: os.close(locks.pop()), **clock)
+    monkeypatch.setattr(one, "time", dies)
+    assert states("in", "out") == {"a.zarr": "done already"}
+    assert not locks
+    assert not part.exists()
+
+
+@pytest.mark.usefixtures("here")
 def test_an_update_that_was_stopped_goes_on(monkeypatch):
     save("in/a.npy")
     states("in", "out")
@@ -917,39 +941,67 @@ def test_little_work_starts_few_processes(monkeypatch, sizes, jobs):
     assert running.worthwhile_jobs(planned) == jobs
 
 
+KILLED = """
+import os, signal, sys
+import psutil
+from dask_tiled.command_line import batch
+from dask_tiled.command_line.app import app
+
+kind, told = int(sys.argv.pop()), batch._Printer.told
+
+def killed(self, row, progress):
+    told(self, row, progress)
+    if row is not None and row.state == "done":
+        batch._Printer.told = told
+        print(*(one.pid for one in psutil.Process().children()), flush=True)
+        os.kill(os.getpid(), kind)
+
+if __name__ == "__main__":
+    # Shells make background processes, such as these tests, ignore SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    batch._Printer.told = killed
+    app()
+"""
+"""A program that a signal hits when its first conversion is done; it prints its children."""
+
+
+def has_ended(pid):
+    """Return whether a process has ended; nobody may ask for the exit code of an orphan."""
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    return True
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["SIGKILL", "SIGTERM", "SIGINT"])
 def test_killed_batches_go_on(tmp_path, kind):
     """No target is half-done; the next run makes what is lacking, and only that."""
     frames = np.arange(12 << 18, dtype="u4").reshape(12, 512, 512)
-    for k in range(6):
-        np.save(tmp_path / f"{k}.npy", frames + k)
-    out = tmp_path / "out"
+    for k in range(4):  # the first conversion ends during the second one
+        np.save(tmp_path / f"{k}.npy", (frames + k)[: 1 if k == 0 else None])
+    out, script = tmp_path / "out", tmp_path / "program.py"
+    script.write_text(KILLED)
     words = ["convert", str(tmp_path), f"{out}/", "--jobs=2", f"--report={tmp_path}/r.csv"]
     words += ["--chunks=1,64,64", "--compressor=zstd:9"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "dask_tiled", *words],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+    batch = subprocess.run(
+        [sys.executable, script, *words, str(int(signal.Signals[kind]))],
+        capture_output=True,
         text=True,
-        # Shells make background processes, such as these tests, ignore SIGINT.
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
-    ) as batch:
-        # A target whose record is not complete yet may be moved back.
-        wait_for(lambda: any(read_record(str(path)).nbytes for path in out.glob("*.zarr")), batch)
-        batch.send_signal(signal.Signals[kind])
-        _, stderr = batch.communicate()
+        check=False,
+    )
     codes = {"SIGKILL": -9, "SIGTERM": 143, "SIGINT": 130}
-    assert batch.returncode == codes[kind]
+    assert batch.returncode == codes[kind], batch.stderr
+    pids = next(line for line in batch.stdout.splitlines() if line.replace(" ", "").isdigit())
+    checks.wait_for(lambda: all(has_ended(int(pid)) for pid in pids.split()))
     if kind != "SIGKILL":
-        assert stderr.endswith("interrupted. Run the same command to resume.\n")
+        assert batch.stderr.endswith("interrupted. Run the same command to resume.\n")
         with open(tmp_path / "r.csv", encoding="utf8", newline="") as file:
             told = {row["target"]: row["state"] for row in csv.DictReader(file)}
         assert {Path(t).name for t, s in told.items() if s == "done"} == {
             path.name for path in out.glob("*.zarr")
         }
     there = {path.name for path in out.glob("*.zarr")}
-    assert 0 < len(there) < 6
+    assert 0 < len(there) < 4
     rows = dask_tiled.convert_all(
         tmp_path, out, pattern="*.npy", chunks=(1, 64, 64), verify=True, jobs=1,
         compressors={"name": "zstd", "configuration": {"level": 9}},
