@@ -76,7 +76,7 @@ def main(arguments):
         for number in (signal.SIGINT, signal.SIGTERM):  # the child then stops and reports
             signal.signal(number, lambda *_: process.send_signal(signal.SIGTERM))
         code = process.wait()
-        patience = time.monotonic() + 10
+        patience = time.monotonic() + 60
         while (left := processes(mark)) and time.monotonic() < patience:
             time.sleep(0.1)
         for pid, command in left.items():
@@ -125,8 +125,8 @@ class Cluster:
         stack.enter_context(self.started(folder / "s", *scheduler))
         self.steady, self.mortal = self._worker("steady"), self._worker("mortal")
         self.failing = self._worker("failing")
-        self.client = stack.enter_context(Client(scheduler_file=self.address, timeout=60))
-        self.client.wait_for_workers(3, timeout=120)
+        self.client = stack.enter_context(Client(scheduler_file=self.address, timeout=300))
+        self.client.wait_for_workers(3, timeout=300)
 
     def _worker(self, name):
         where = self.folder / str(next(self.lives))
@@ -189,8 +189,8 @@ class Cluster:
             time.sleep(for_seconds)
 
     def tasks_left(self):
-        """Return the number of tasks that stay on the scheduler for ten seconds."""
-        for _ in range(100):
+        """Return the number of tasks that stay on the scheduler for a minute."""
+        for _ in range(600):
             gc.collect()
             count = self.client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
             if not count:
@@ -265,7 +265,8 @@ class Soak:
                     "all": files_in(*temporary),
                 }
 
-            course = Course(max(0.1, (options.minutes or 0) * 60 / 1000), look)
+            # Short runs have a sample after each operation, however fast these are.
+            course = self.course = Course(options.minutes and options.minutes * 60 / 1000, look)
             course.start()
             began = time.monotonic()
             self._work(began)
@@ -341,13 +342,11 @@ class Soak:
             del self.since[me]
 
     def _operation(self, k, number):
-        from faults import OF_WORKERS
         from operations import FoundError, Operation, Run
 
         disks = self.disks
         operation = Operation.of(self.options.seed, number, self.ios, full_disks=bool(disks))
-        run = None
-        failed = None
+        run = failed = kind = None
         try:
             run = Run(operation, self.root, disks[k] if disks else None, self.cluster)
             self.since[threading.current_thread()] = time.monotonic(), operation
@@ -356,6 +355,13 @@ class Soak:
             failed, kind = error, error.kind
         except Exception as error:  # noqa: BLE001 - counted, and shown
             failed, kind = error, "errors"
+        self._count(operation, run, failed, kind)
+        if not self.options.minutes:
+            self.course.sample()
+
+    def _count(self, operation, run, failed, kind):
+        from faults import OF_WORKERS
+
         with self.lock:
             self.done += 1
             self.counts["operations"][operation.work] += 1

@@ -56,17 +56,23 @@ def drift(counts, values):
 
 
 class Course(threading.Thread):
-    """Thread that samples processes at intervals."""
+    """Thread that samples processes at intervals; without one, only others call `sample`."""
 
     def __init__(self, seconds, look):
         super().__init__(daemon=True)
         self.seconds, self.look = seconds, look
         self.samples, self.ended = [], threading.Event()
+        self.lock = threading.Lock()
+
+    def sample(self):
+        """Take a sample."""
+        with self.lock:
+            self.samples.append((time.monotonic(), *self.look()))
 
     def run(self):
         """Sample until stopped."""
         while not self.ended.wait(self.seconds):
-            self.samples.append((time.monotonic(), *self.look()))
+            self.sample()
 
     def stop(self):
         """Stop sampling."""
