@@ -194,8 +194,8 @@ def least_peak(function):
     return min(peaks)
 
 
-def wait_for(condition, seconds=60):
-    """Wait until a condition returns a true value, and return the value."""
+def wait_for(condition, seconds=300):
+    """Wait until a condition returns a true value, and return the value; only hangs take longer."""
     until = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < until, f"the condition is not true after {seconds} s"

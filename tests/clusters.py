@@ -39,7 +39,7 @@ def cluster(folder):
         host = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
         scheduler = ["scheduler", "--scheduler-file", address, *host]
         stack.enter_context(started(folder / "s", *scheduler))
-        client = stack.enter_context(Client(scheduler_file=address, timeout=60))
+        client = stack.enter_context(Client(scheduler_file=address, timeout=300))
         client.folder = folder
         yield client
 

@@ -94,7 +94,7 @@ def main():
         worker = ["worker", "--scheduler-file", str(FOLDER / "scheduler.json"), "--nthreads", "1"]
         worker += ["--memory-limit", "1GB", "--host", "127.0.0.1", "--no-dashboard"]
         nannies = [stack.enter_context(started(FOLDER / name, *worker)) for name in "ab"]
-        client.wait_for_workers(2, timeout=120)
+        client.wait_for_workers(2, timeout=300)
         told = killer(nannies, counts)
         while len(states) < MOST_CALLS and DONE not in states:
             rows = dask_tiled.convert_all(

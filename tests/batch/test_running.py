@@ -1052,7 +1052,7 @@ def test_a_header_that_hangs_is_interrupted(tmp_path, verb, kind):
     ) as batch:
         wait_for((tmp_path / "in/2/hangs").exists, batch)
         batch.send_signal(signal.Signals[kind])
-        _, stderr = batch.communicate(timeout=60)  # of the 100 s, or the hour, of the header
+        _, stderr = batch.communicate(timeout=90)  # of the 100 s, or the hour, of the header
     assert batch.returncode == {"SIGTERM": 143, "SIGINT": 130}[kind]
     assert "interrupted" in stderr
     if verb == "convert":
@@ -1157,7 +1157,7 @@ def test_processes_start_when_waiting_costs_more():
         def job(pool=pool, barrier=running_jobs, together=not seconds):
             process = pool.take()
             if together:
-                barrier.wait(60)
+                barrier.wait(300)
             pool.give(process)
             return process[0]
 

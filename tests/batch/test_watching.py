@@ -148,9 +148,9 @@ def test_files_are_converted_until_an_interruption(tmp_path):
     words += [f"{out}/", "--quiet", "0.2s", "--jobs", "1", "--report", str(tmp_path / "r.json")]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as batch:
         np.save(tmp_path / "in" / "a.npy", FRAMES)
-        wait_for(lambda: is_made("a") or batch.poll() is not None, 120)
+        wait_for(lambda: is_made("a") or batch.poll() is not None)
         np.save(tmp_path / "in" / "b.npy", FRAMES)
-        wait_for(lambda: is_made("b") or batch.poll() is not None, 120)
+        wait_for(lambda: is_made("b") or batch.poll() is not None)
         batch.send_signal(signal.SIGTERM)
         _, stderr = batch.communicate()
     assert batch.returncode == 143, stderr

@@ -71,7 +71,7 @@ def client(cluster):
     TRIES.clear()
     with Client(cluster) as client:
         yield client
-        wait_for(lambda: not client.futures, 10)
+        wait_for(lambda: not client.futures)
 
 
 def tasks(names, fail):
@@ -92,7 +92,7 @@ def test_failed_tasks_are_tried_on_other_workers(client, bad, fail, with_sum):
     assert sorted(done) == keys
     assert {key: int(*value) for key, value in taken.items()} == {key: key[1] for key in keys}
     assert found == ([COUNT * (COUNT - 1) // 2] if with_sum else [])
-    wait_for(lambda: not client.cluster.scheduler.tasks, 10)
+    wait_for(lambda: not client.cluster.scheduler.tasks)
 
 
 @pytest.mark.parametrize(

@@ -32,9 +32,9 @@ def client(tmp_path_factory):
         started(folder / "s", *scheduler, "--host", "127.0.0.1", "--port", "0"),
         started(folder / "a", *worker),
         started(folder / "b", *worker, "--resources", "SPECIAL=1"),
-        Client(scheduler_file=address) as client,
+        Client(scheduler_file=address, timeout=300) as client,
     ):
-        client.wait_for_workers(2, 120)
+        client.wait_for_workers(2, 300)
         yield client
 
 

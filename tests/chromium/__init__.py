@@ -68,7 +68,7 @@ class Browser:
         message = {"id": self.number, "method": method, "params": params}
         self.socket.send(json.dumps(message | ({"sessionId": session} if session else {})))
         while True:
-            answer = json.loads(self.socket.recv(60))
+            answer = json.loads(self.socket.recv(300))
             if answer.get("id") == self.number:
                 assert "error" not in answer, answer
                 return answer["result"]
@@ -106,7 +106,7 @@ class Tab:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def wait(self, code, seconds=60):
+    def wait(self, code, seconds=300):
         return wait_for(lambda: self.run(code), seconds)
 
     def mouse(self, kind, x, y, **more):

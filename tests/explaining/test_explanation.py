@@ -260,7 +260,7 @@ MEETING = threading.Barrier(1)
 def meet(block):
     if block.nbytes > 1 << 20:  # a chunk, not a sample of it
         with suppress(threading.BrokenBarrierError):  # the last chunks may be an odd number
-            MEETING.wait(timeout=5)
+            MEETING.wait(timeout=60)
 
 
 def negative(block):

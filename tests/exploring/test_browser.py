@@ -85,7 +85,7 @@ def test_explore_a_scan(chromium, served, tmp_path):
     for signal in ("center of mass", "quadrants", "sum"):
         choose(tab, "signal", signal)
         wait_for(lambda signal=signal: session.state.detector.signal == signal)
-        session.wait(60)
+        session.wait(300)
         word = {"sum": "sum(axis", "center of mass": "center_of_mass", "quadrants": "quadrants"}
         tab.wait(f"document.querySelector('pre').textContent.includes('{word[signal]}')")
 
@@ -165,7 +165,7 @@ def test_pictures_without_pixels_have_no_colour_bar(chromium, served, tmp_path):
         assert max(tab.run(colours)) <= 3
         goes_on.set()
         tab.wait(f"Math.min(...{colours}) > 50")
-        assert recording.wait(60)
+        assert recording.wait(300)
     tab.close()
 
 

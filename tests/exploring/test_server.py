@@ -181,7 +181,7 @@ def test_explore_ends_on_ctrl_c(tmp_path):
     with pytest.raises(HTTPError, match="404"):
         urlopen(address[:-2] + "/")  # noqa: S310 - local server
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 0
+    assert process.wait(300) == 0
     process.stdout.close()
 
 

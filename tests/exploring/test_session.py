@@ -38,8 +38,8 @@ class Page(list):
 
     def rest(self):
         # The first job starts further jobs.
-        assert self.session.wait(100)
-        assert self.session.wait(100)
+        assert self.session.wait(300)
+        assert self.session.wait(300)
 
     def ask(self, **changes):
         told = self.session.state.as_json()
@@ -429,7 +429,7 @@ def test_newest_request_wins(scan, monkeypatch):
 
     def counted(self, *values):
         begun.append(1)
-        asked.wait(60)
+        asked.wait(300)
         yield from image(self, *values)
 
     monkeypatch.setattr(PageSession, "_images", counted)
@@ -450,13 +450,13 @@ def test_closing_during_computation_leaves_no_thread():
     def slowly(block):
         blocks.append(1)
         begun.set()
-        time.sleep(0.02)
+        time.sleep(0.1)
         return block
 
     arr = da.zeros((400, 2, 8, 8), chunks=(1, 2, 8, 8)).map_blocks(slowly, dtype=float)
     session = PageSession(Pictures.of(arr, {}), lambda _: None)
     session.begin()
-    assert begun.wait(60)
+    assert begun.wait(300)
     session.close()
     assert len(blocks) < 200
     session.begin()  # without effect
@@ -496,7 +496,7 @@ def test_growing_files_are_followed(tmp_path):
     assert np.isnan(last("frame")).all(), "it has not arrived"
     with path.open("ab") as file:
         file.write(whole[2:].tobytes())
-    assert session.wait(60)
+    assert session.wait(300)
     assert np.array_equal(session.image(), whole.sum((-2, -1)))
     wait_for(lambda: np.array_equal(last("frame", "u2"), whole[3, 4].ravel()))
     wait_for(lambda: [x for x in sent if x.kind == "growth"][-1].head["frames"] == 20)
@@ -545,7 +545,7 @@ def test_scans_of_unknown_shape_offer_shapes(row):
         picture = np.frombuffer(told.data, "f4").reshape(20, 30)
         np.testing.assert_array_equal(picture, frames.sum((2, 3)))
         session.receive({"type": "shape", "number": 0})
-        assert (session.wait(100), session.wait(100)) == (True, True)
+        assert (session.wait(300), session.wait(300)) == (True, True)
         assert session.scene.scan_shape == (20, 30)
         assert not session.scene.doubts
         np.testing.assert_array_equal(session.image(), (frames * session.mask).sum((2, 3)))

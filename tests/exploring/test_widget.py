@@ -49,8 +49,8 @@ def test_messages_of_the_page_are_answered(arr, monkeypatch):
     sent = []
     monkeypatch.setattr(widget, "send", lambda head, buffers: sent.append((head, buffers)))
     widget._receive(widget, {"type": "begin"}, [])
-    assert widget._session.wait(100)
-    assert widget._session.wait(100)
+    assert widget._session.wait(300)
+    assert widget._session.wait(300)
     kinds = [head["type"] for head, _ in sent]
     assert kinds[0] == "scene"
     assert {"image", "frame"} <= {*kinds}

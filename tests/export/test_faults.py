@@ -134,7 +134,7 @@ ACTED = threading.Event()
 def _slowly(block, block_id):
     time.sleep(0.05)
     if block_id[0] == 11:
-        ACTED.wait(60)
+        ACTED.wait(300)
     return block
 
 

@@ -431,7 +431,7 @@ def test_memory_of_exports(tmp_path):
     for folder in (tmp_path / "one", tmp_path / "other"):
         folder.mkdir()
         command = [sys.executable, program, str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
         found = dict(pair for line in done.stdout.splitlines() for pair in json.loads(line).items())
         assert found.keys() == HELD.keys()
         lowest = {name: min(lowest[name], peak) for name, peak in found.items()}

@@ -22,7 +22,7 @@ from dask_tiled.live.stream_v1 import read_parts
 from dask_tiled.testing import counting_frames, play
 from dask_tiled.testing.playing import dectris_messages, pushing
 
-SECONDS = 60
+SECONDS = 300
 FRAMES = counting_frames((24, 16, 24), "uint16")
 SMALL = (18).to_bytes(8, "big") + bytes(9)
 MASK = (np.arange(16 * 24).reshape(16, 24) == 40).astype("u4")

@@ -24,7 +24,7 @@ from dask_tiled.testing import counting_frames, write_mib, write_tpx3
 
 PAGE = Path(__file__).parents[2] / "docs" / "microscope.rst"
 FRAMES = counting_frames((4, 6, 64, 64), "uint16")
-SECONDS = 60
+SECONDS = 300
 MERLIN_PORTS = "--data-port", "6342", "--control-port", "6341", "--trigger-port", "6343"
 
 

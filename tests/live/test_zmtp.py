@@ -68,7 +68,7 @@ def received(connection):
     """Return the messages of a connection until its last one."""
     kept, data = Kept(), b""
     stream = MessageStream(connection, kept, "dectris://test:1")
-    connection.settimeout(60)
+    connection.settimeout(300)
     while not stream.is_complete:
         data += connection.recv(1 << 16)
         data = data[stream.take(memoryview(data)) :]

@@ -127,7 +127,7 @@ def writer(path):
     yield start
     for one in writers:
         if one.poll() is None:
-            one.communicate("\n", timeout=60)
+            one.communicate("\n", timeout=300)
 
 
 def detects_writers(path):
@@ -145,7 +145,7 @@ def test_files_open_for_writing_are_not_mapped(path, writer, kind):
         assert is_mapped(arr)
         process = writer(kind)
         assert not is_mapped(arr)
-        process.communicate("\n", timeout=60)
+        process.communicate("\n", timeout=300)
         assert is_mapped(arr)
 
 

@@ -421,7 +421,7 @@ os._exit(2)
 @pytest.mark.slow
 def test_forks_raise(url):
     """Reading in a forked process raises instead of blocking."""
-    done = subprocess.run([sys.executable, "-c", FORK, url], timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", FORK, url], timeout=300, check=False)
     assert done.returncode == 7
 
 

@@ -31,7 +31,7 @@ def child(function):
             os._exit(0)
         finally:
             os._exit(1)
-    end = time.monotonic() + 60
+    end = time.monotonic() + 200
     while time.monotonic() < end:
         if any(found := os.waitpid(pid, os.WNOHANG)):
             return found[1]
@@ -68,9 +68,9 @@ def work():
 threading.Thread(target=work).start()
 held.wait()
 def use():
-    assert lock.acquire(timeout=1) and state == [1, 2]
+    assert lock.acquire(timeout=60) and state == [1, 2]
 result = child(use)
-assert lock.acquire(timeout=1)
+assert lock.acquire(timeout=60)
 """,
     "a lock that is held for long": """
 forks.PATIENCE = 0.1
@@ -82,15 +82,16 @@ def work():
         end.wait()
 threading.Thread(target=work).start()
 held.wait()
-result = child(lambda: lock.acquire(timeout=1) or 1 / 0)
+result = child(lambda: lock.acquire(timeout=60) or 1 / 0)
 end.set()
-assert lock.acquire(timeout=1)
+assert lock.acquire(timeout=60)
 """,
     "another thread imports": """
-open("slow.py", "w").write("import time; time.sleep(0.5); VALUE = 1")
+threading.begun = threading.Event()
+open("slow.py", "w").write("import threading as t, time; t.begun.set(); time.sleep(0.5); VALUE = 1")
 sys.path.insert(0, ".")
 threading.Thread(target=lambda: __import__("slow")).start()
-time.sleep(0.1)
+threading.begun.wait()
 result = child(lambda: __import__("slow").VALUE)
 """,
     "a client of a cluster": """

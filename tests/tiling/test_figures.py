@@ -142,7 +142,7 @@ def test_notebook_cells_show_each_picture_once(tmp_path):
     made = [nbformat.v4.new_code_cell(source) for source in cells]
     notebook = nbformat.v4.new_notebook(cells=made)
     resources = {"metadata": {"path": str(tmp_path)}}
-    nbclient.NotebookClient(notebook, resources=resources, timeout=120).execute()
+    nbclient.NotebookClient(notebook, resources=resources, timeout=600).execute()
     pictures = [sum("image/png" in one.get("data", ()) for one in cell.outputs) for cell in made]
     assert pictures == [*cells.values()]
     assert not any(one.get("name") == "stderr" for cell in made for one in cell.outputs)

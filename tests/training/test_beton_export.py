@@ -191,7 +191,7 @@ def test_errors_do_not_wait_for_slow_samples(tmp_path):
     class Slow(Dataset):
         def __getitem__(self, number):
             if number == 0:
-                done.wait(60)
+                done.wait(300)
                 waited.append(number)
             return super().__getitem__(number)
 
@@ -381,19 +381,19 @@ def test_workers_compute_arrays_by_themselves(tmp_path):
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
-        path = client.submit(save, tmp_path / "a.beton", {"x": arr}).result(timeout=100)
+        path = client.submit(save, tmp_path / "a.beton", {"x": arr}).result(timeout=300)
         other = save(tmp_path / "b.beton", {"x": arr + 1})
     np.testing.assert_array_equal(open_dataset(path), np.arange(60))
     np.testing.assert_array_equal(open_dataset(other), np.arange(60) + 1)
 
 
-WAITING = threading.Event()
-"""Set once a task of `waits` runs."""
+WAITING, CANCELLED = threading.Event(), threading.Event()
+"""Set once a task of `waits` runs, and once it is cancelled."""
 
 
 def waits(block):
     WAITING.set()
-    time.sleep(1)
+    CANCELLED.wait(300)
     return block
 
 
@@ -441,9 +441,10 @@ def test_cancelled_tasks(tmp_path):
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
 
         def cancel():
-            WAITING.wait(60)
+            WAITING.wait(300)
             some = [distributed.Future(key, client) for key in list(client.futures)]
             client.cancel(some, force=True)
+            CANCELLED.set()
 
         thread = threading.Thread(target=cancel)
         thread.start()
@@ -497,13 +498,13 @@ def test_two_writers_do_not_mix(tmp_path):
     class Waiting(Dataset):
         def __getitem__(self, number):
             inside.set()
-            go_on.wait(100)
+            go_on.wait(300)
             return super().__getitem__(number)
 
     path = tmp_path / "a.beton"
     first = threading.Thread(target=save, args=(path, Waiting([(1,)]), {"n": "int"}))
     first.start()
-    inside.wait(100)
+    inside.wait(300)
     try:
         with pytest.raises(DatasetError, match="another export"):
             save(path, Dataset([(2,)]), {"n": "int"})
