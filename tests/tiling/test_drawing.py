@@ -5,12 +5,14 @@ import re
 import sys
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 
 import dask_tiled
 from dask_tiled import TilingRequest, negotiate
 from dask_tiled.model.axes import Axis
 from dask_tiled.model.indexing import Cut
+from dask_tiled.tiling.pictures import Drawing, Shape, Text, picture
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +85,63 @@ def test_chunks_and_tiles_are_drawn(describe):
     assert lines_of(many._repr_html_()) < 100
 
 
+def drawn_by_hand():
+    """Return a picture of 2 x 2 scan chunks, 2 parts of frames and tiles of 3 x 1 x 4 pixels.
+
+    Panels of at most 168 points are 46 apart and end 152 points below the top: titles have 40, the
+    frames of a chunk 42, and 42 more as they recede by 84 points at 30 degrees.
+    """
+    z, half = 84 * 3**0.5 / 2, 42 * 3**0.5 / 2
+    faces = [
+        ((474, 110), (642, 110), (642, 152), (474, 152)),
+        ((474, 110), (474 + z, 68), (642 + z, 68), (642, 110)),
+        ((642, 110), (642 + z, 68), (642 + z, 110), (642, 152)),
+    ]
+    parts = [
+        Shape("cut", ((46, 96), (214, 96))),
+        Shape("cut", ((130, 40), (130, 152))),
+        Shape("outline", ((46, 40), (214, 40), (214, 152), (46, 152))),
+        Shape("chunk", ((46, 96), (130, 96), (130, 152), (46, 152))),
+        Text("navigation", 130, 18, bold=True),
+        Text(f"4 chunks of 2{TIMES}3", 130, 184),
+        Text("x 6", 130, 168),
+        Text(f"y 4{TIMES}0.5 nm", 38, 96, upright=True),
+        Shape("cut", ((260, 110), (428, 110))),
+        Shape("outline", ((260, 68), (428, 68), (428, 152), (260, 152))),
+        Shape("chunk", ((260, 68), (428, 68), (428, 110), (260, 110))),
+        Text("signal", 344, 18, bold=True),
+        Text(f"2 chunks of 2{TIMES}8", 344, 184),
+        Text("kx 8", 344, 168),
+        Text("ky 4", 252, 110, upright=True),
+        *(Shape("body", points) for points in faces),
+        Shape("cut", ((474, 131), (642, 131), (642 + z, 89))),
+        Shape("cut", ((558, 152), (558, 110), (558 + z, 68))),
+        Shape("cut", ((474 + half, 89), (642 + half, 89), (642 + half, 131))),
+        *(Shape("outline", points) for points in faces),
+        Shape("tile", ((474, 110), (558, 110), (558, 131), (474, 131))),
+        Shape("tile", ((474, 110), (474 + half, 89), (558 + half, 89), (558, 110))),
+        Text("6 frames", 648 + half, 145, anchor="start"),
+        Text("one chunk, 192 B", 558, 18, bold=True),
+        Text(f"8 tiles of 3{TIMES}1{TIMES}4", 558, 184),
+        Text("uint16, 24 B", 558, 199),
+    ]
+    return Drawing(688 + z, 224, parts)
+
+
+def rounded(value):
+    """Return nested tuples with numbers that have one decimal, as SVG does."""
+    if isinstance(value, list | tuple):
+        return tuple(map(rounded, value))
+    return value if isinstance(value, str) else round(float(value), 1)
+
+
+def test_places_in_pictures():
+    axes = Axis("y", "nm", 0.5), Axis("x"), Axis("ky"), Axis("kx")
+    chunks, edges = ((2, 2), (3, 3), (2, 2), (8,)), [[0, 3, 6], [0, 1, 2], [0, 4, 8]]
+    made = picture(chunks, axes, (1, 0, 0, 0), (3, 1, 4), np.dtype("u2"), edges)
+    assert rounded(made) == rounded(drawn_by_hand())
+
+
 @pytest.mark.thorough
 def test_pictures_of_a_million_chunks_are_small(describe):
     desc = describe((1_000_000,), (4,))
@@ -123,6 +182,9 @@ def test_plots(describe, nav, sig, tmp_path):
     for patch in axes.patches:  # bodies and tiles have lines of their colour
         face, line = patch.get_facecolor(), patch.get_edgecolor()
         assert not face[3] or not patch.get_linewidth() or face[:3] == line[:3]
+    page = figure.get_size_inches() * 72
+    corners = axes.transData.transform([(0, page[1]), (page[0], 0)]) * 72 / figure.dpi
+    np.testing.assert_allclose(corners, [(0, 0), page], atol=1e-9)  # points of the page
     figure.savefig(tmp_path / "scheme.svg")
     assert (tmp_path / "scheme.svg").stat().st_size > 1000
 
