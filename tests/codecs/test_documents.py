@@ -10,6 +10,8 @@ import pytest
 import zarr
 
 from dask_tiled import CorruptFileError, DatasetError, Piece, from_pieces, to_references
+from dask_tiled.codecs.pipeline import Pipeline
+from dask_tiled.codecs.shards import index_size
 from dask_tiled.testing import counting_frames
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -115,6 +117,37 @@ def test_pieces_of_several_shapes(tmp_path):
     shards = {"name": "sharding_indexed", "configuration": {"chunk_shape": [4, 8]}}
     with pytest.raises(DatasetError, match="shards of"):
         opened(pieces, [shards], shape=(6, 8))
+
+
+@pytest.mark.parametrize(
+    ("codecs", "size"),
+    [(["bytes"], 48), (["bytes", "crc32c"], 52), ([BIG, "crc32c"], 0), (["bytes", GZIP], 0)],
+)
+def test_indices_of_shards(codecs, size):
+    """Three chunks have two numbers of 8 bytes each; other byte orders and codecs are refused."""
+    if size:
+        assert index_size({"index_codecs": codecs}, 3) == size
+    else:
+        with pytest.raises(ValueError, match="a shard index"):
+            index_size({"index_codecs": codecs}, 3)
+
+
+@pytest.mark.parametrize(
+    ("codec", "config", "kernel"),
+    [
+        ("blosc", {"cname": "lz4"}, "blosc"),
+        ("numcodecs.blosc", {"cname": "lz4hc"}, "blosc"),
+        ("blosc", {"cname": "zstd"}, ""),
+        ("dask_tiled.bitshuffle", {"cname": "lz4", "elementsize": 2}, "bitshuffle"),
+        ("dask_tiled.bitshuffle", {"cname": "lz4", "elementsize": 0}, ""),
+        ("dask_tiled.bitshuffle", {"cname": "", "elementsize": 2}, ""),
+        ("gzip", {}, ""),
+    ],
+)
+def test_pipelines_with_a_kernel(codec, config, kernel):
+    documents = ["bytes", {"name": codec, "configuration": config}]
+    assert Pipeline(documents, (4, 5), np.dtype("u2")).kernel[0] == kernel
+    assert Pipeline([BIG, documents[1]], (4, 5), np.dtype("u2")).kernel[0] == ""
 
 
 def test_codecs_of_numcodecs_only(written):

@@ -9,7 +9,16 @@ import pytest
 
 from dask_tiled.codecs.byte_codecs import BYTE_CODECS
 from dask_tiled.codecs.hdf5_filters import SZIP_OPTIONS
-from dask_tiled.codecs.image_codecs import IMAGE_CODECS, PREDICTORS, PREFIX, ROWS, unpredicted
+from dask_tiled.codecs.image_codecs import (
+    IMAGE_CODECS,
+    JPEG,
+    PREDICTORS,
+    PREFIX,
+    RGB,
+    ROWS,
+    rows_until,
+    unpredicted,
+)
 from dask_tiled.codecs.pipeline import Pipeline
 from dask_tiled.formats.tiff.storage import BYTE_CODECS as OF_TIFF
 from dask_tiled.testing import counting_frames
@@ -69,6 +78,24 @@ def test_packed_rows():
     pipeline = Pipeline(codecs, (2, 2, 5), np.dtype("u2"))
     with pytest.raises(ValueError, match="24 bytes"):
         pipeline.decode(stored[:3].ravel(), inside=(2, 2, 5))
+    assert rows_until({"axis": -1}, (4, 6, 8), (2, 3, 8)) == 6 + 3
+    assert rows_until({"axis": -2}, (4, 6, 8, 3), (3, 2, 8, 3)) == 2 * 6 + 2
+
+
+def test_colours_of_jpeg():
+    """JFIF means YCbCr, whatever TIFF says; colours without any mark are what TIFF says."""
+    colours = np.indices((16, 16, 3), "u1")[1] * 12
+    marked = imagecodecs.jpeg8_encode(colours, colorspace="RGB", outcolorspace="RGB")
+    letters = {b"R\x11\0G\x11\0B\x11\0": b"\1\x11\0\2\x11\0\3\x11\0", b"R\0G\0B\0": b"\1\0\2\0\3\0"}
+    bare = marked[:2] + marked[18:]  # without Adobe's segment
+    for found, number in letters.items():
+        bare = bare.replace(found, number)
+    jfif = imagecodecs.jpeg8_encode(colours)
+    config = {"colorspace_jpeg": RGB, "colorspace_data": RGB}
+    pipeline = Pipeline([{"name": JPEG, "configuration": config}], colours.shape, np.dtype("u1"))
+    for stored, like in ((jfif, jfif), (bare, marked)):
+        found = pipeline.decode(np.frombuffer(stored, "u1"))
+        np.testing.assert_array_equal(found, imagecodecs.jpeg8_decode(like))
 
 
 @pytest.mark.parametrize(

@@ -219,6 +219,15 @@ def test_short_bitshuffled_chunk_raises(tmp_path, name, lost, match):
         undo(chunk[:-lost], applied, 8006)
 
 
+def test_damaged_bitshuffled_chunk_raises(tmp_path):
+    """The lengths are right, but the first block begins with a copy from a distance of 0."""
+    chunk, applied = stored_chunk(tmp_path, np.arange(4003, dtype="u2"), "bits lz4")
+    chunk = chunk.copy()
+    chunk[16:19] = 0
+    with pytest.raises(ValueError, match="a block is damaged"):
+        undo(chunk, applied, 8006)
+
+
 def test_bitshuffled_blocks_as_long_as_their_pixels(tmp_path):
     """Such blocks are compressed, unlike those of the LZ4 filter."""
     for zeros in range(600):
