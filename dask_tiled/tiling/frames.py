@@ -39,7 +39,7 @@ def cut_frame(
     order = sorted(range(len(sig)), key=lambda k: (-shard[k], sig[k]))
     for left, k in zip(range(len(sig), 0, -1), order, strict=True):
         longest = max(1, shard_pixels) ** (1 / left)
-        while 2 * shard[k] <= longest and shard[k] < sig[k]:
+        while 2 * shard[k] <= longest:
             shard[k] *= 2
         if shard[k] >= sig[k]:
             shard[k] = ceil_div(sig[k], chunk[k]) * chunk[k]

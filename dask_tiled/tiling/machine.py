@@ -66,14 +66,11 @@ def thread_memory() -> tuple[int, str]:
 
 def _workers() -> Iterable[Any]:
     """Return the workers of the current client, if any, without the slow import of distributed."""
-    distributed = sys.modules.get("distributed")
-    if distributed is None:
-        return ()
     try:
-        client = distributed.default_client()
+        client = sys.modules["distributed"].default_client()
         workers: Iterable[Any] = client.scheduler_info()["workers"].values()
-    except (AttributeError, ValueError, OSError):  # partly imported, or no open client
-        return ()
+    except (LookupError, AttributeError, ValueError, OSError):
+        return ()  # not imported, partly imported, or no open client
     return workers
 
 

@@ -486,10 +486,10 @@ def tile_shape(q: Question, sizes: Sequence[int], cache_bytes: int | None) -> tu
     budget = max(1, _tile_limit(q, cache_bytes) // q.pixel_bytes)
     deep = min((w.depth for w in q.wishes if w.depth is not None), default=None)
     if "frame" in q.kinds or math.prod(sig) * least <= budget:
-        tile_sig, why = sig, "whole frames"
+        tile_sig, why = sig, "whole frames" if sig == q.desc.sig_shape else "whole parts of frames"
     else:
         tile_sig = _part_of_frame(q, sig, budget, max(least, min(deep or 1, frames)))
-        why = "whole rows" if tile_sig[-1:] == sig[-1:] else "parts of a row"
+        why = "whole rows" if tile_sig[-1:] == q.desc.sig_shape[-1:] else "parts of a row"
     one_run = tile_sig[-1:] < sig[-1:] and math.prod(tile_sig[:-1]) == 1
     depth = 1 if one_run else budget // math.prod(tile_sig)
     if deep is not None:

@@ -58,6 +58,10 @@ def test_pictures_are_well_formed(describe, nav, sig, wish):
     _, _, width, height = map(float, svg.get("viewBox").split())
     texts = [text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")]
     assert TIMES.join(map(str, scheme.tile_shape)) in " ".join(texts)
+    counts = [*map(len, scheme.chunks)]
+    panels = [counts[: len(nav)]] * bool(nav) + [counts[len(nav) :]]
+    assert texts.count("not cut") == [*map(max, panels)].count(1)
+    assert texts.count("one frame") == (not nav)
     for shape in svg:
         for x, y in re.findall(r"(-?[\d.]+),(-?[\d.]+)", shape.get("points", "")):
             assert 0 <= float(x) <= width

@@ -252,6 +252,10 @@ def test_cropped_rows_do_not_align_with_files():
     assert "files" not in dict(negotiate(part, chunk_bytes=14).reasons)["navigation"]
 
 
+def test_two_files_of_different_length_are_chunks():
+    assert negotiate(describe((20,), (8, 8), "u1", 12), chunk_bytes=64 * 12).chunks[0] == (12, 8)
+
+
 @pytest.mark.parametrize(
     ("nav", "sig", "budget", "chunks"),
     [
@@ -404,6 +408,32 @@ def test_default_processors_are_the_machines():
     grows = tuple(map(GrowingFile.of, desc.files))
     layout = Layout(grows, (1920,), (256, 256), desc.layout.pieces, desc.layout.decoders)
     assert negotiate(dataclasses.replace(desc, layout=layout)).chunks[0] == (1920,)
+
+
+@pytest.mark.parametrize(
+    ("nav", "frames", "rows"),
+    [((40, 48), 1000, 1), ((8193, 2), 9, 3), ((40, 48), 1920, 0), ((1920,), 1000, 0)],
+)
+def test_chunks_of_arriving_scans_are_rows(nav, frames, rows):
+    """At most 4096 chunks; scans that are complete, or have no rows, are divided as others."""
+    layout = describe((frames,), (8, 8)).layout
+    grows = tuple(map(GrowingFile.of, layout.files))
+    layout = Layout(grows, layout.grid, layout.sig_shape, layout.pieces, layout.decoders)
+    scheme = negotiate(Description.of("raw", layout.show(nav), {}))
+    assert sizes_of(scheme)[: len(nav)] == ((rows, *nav[1:]) if rows else nav)
+    assert ("of a scan whose frames are arriving" in scheme.explain()) == (rows > 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "by tile"),
+        ({"by": "frame", "depth": 3}, "by frame (depth 3)"),
+        ({"nbytes": 9, "depth": 2}, "by tile (depth 2, 9 bytes)"),
+    ],
+)
+def test_requests_as_text(options, text):
+    assert str(TilingRequest(**options)) == text
 
 
 @pytest.mark.parametrize(
@@ -728,6 +758,40 @@ def test_worked_tiles(case):
     assert negotiate(desc, **options).tile_shape == tile
 
 
+SERIES = describe((40, 48), (64, 64), per_file=480)
+PIXELS = {"requests": TilingRequest("pixel"), "chunk_bytes": 16 * MIB}
+REASONS = [
+    (SERIES, {"requests": TilingRequest(depth=3, nbytes=50_000), "chunk_bytes": 4 * MIB}, """
+consumers    by tile (depth 3, 50000 bytes)
+chunk limit  4 MiB: the smallest that was requested
+signal       (64, 64): whole frames
+navigation   (10, 48): 480 of at most 512 frames, in whole files; scan rows stay whole
+tile limit   48.83 KiB: the smallest that was requested
+tile         (3, 64, 64): whole frames, requested depth 3, 24 KiB"""),
+    (BLOCKS, {"dtype": "f4", "chunk_bytes": 64 * MIB}, """
+consumers    by tile
+base shape   (1, 930, 16): blocks of the file, which are never cut
+dtype        float32: converted from uint16; sizes are bytes of the converted pixels
+chunk limit  64 MiB: the smallest that was requested
+signal       (1860, 2048): whole frames
+navigation   (4,): 4 of at most 4 frames, divided evenly
+tile limit   1 MiB: dask-tiled.tile-bytes
+tile         (1, 930, 256): parts of a row, 930 KiB"""),
+    (LARGE, PIXELS, """
+consumers    by pixel
+chunk limit  16 MiB: the smallest that was requested
+signal       (16, 1024): frames are cut, because all frames of a pixel are requested
+navigation   (16, 16): 256 of at most 256 frames, divided evenly; scan rows stay whole
+tile limit   1 MiB: dask-tiled.tile-bytes
+tile         (16, 16, 1024): whole parts of frames, 1 MiB"""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("desc", "options", "text"), REASONS)
+def test_worked_reasons(desc, options, text):
+    assert negotiate(desc, **options).explain() == text.strip()
+
+
 def test_the_smallest_tile_limit_is_explained():
     requests = TILES["the smallest"][1]["requests"]
     told = negotiate(FLOATS, requests=requests).explain()
@@ -864,8 +928,12 @@ def test_chunks_are_aligned_if_their_size_allows():
         negotiate(uneven, chunk_bytes=64 * 70, align_bytes=4096).chunks
         == negotiate(uneven, chunk_bytes=64 * 70).chunks
     )
-    better = describe((640,), (8, 8), "u1")
-    assert set(negotiate(better, chunk_bytes=64 * 135, align_bytes=4096).chunks[0]) == {128}
+    better = describe((2240,), (8, 8), "u1")
+    assert set(negotiate(better, chunk_bytes=64 * 70).chunks[0]) == {70}
+    assert set(negotiate(better, chunk_bytes=64 * 70, align_bytes=4096).chunks[0]) == {64}
+    for start, step in ((1, 1), (0, 2)):  # begins or goes on between aligned frames
+        part = describe((4480,), (8, 8), "u1").cut([Cut(start, step, 2240), *[Cut(0, 1, 8)] * 2])
+        assert sizes_of(negotiate(part, chunk_bytes=64 * 70, align_bytes=4096))[0] == 70
 
 
 def test_memory_limits_default_chunks():
@@ -902,8 +970,9 @@ def test_invalid_sizes_are_refused(option, value):
 
 def test_too_many_explicit_chunks_are_refused():
     frames = 2**22 + 1
-    with pytest.raises(TilingError, match="too many chunks"):
-        negotiate(describe((frames,), (4, 4), "u1"), chunks=((1,) * frames, 4, 4))
+    for options in ({"chunks": ((1,) * frames, 4, 4)}, {"chunk_bytes": 16}):
+        with pytest.raises(TilingError, match="too many chunks"):
+            negotiate(describe((frames,), (4, 4), "u1"), **options)
 
 
 @pytest.mark.parametrize("frames", [2**50, 10**16])
