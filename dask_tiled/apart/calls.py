@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -29,7 +30,7 @@ from dask_tiled.apart.child import (
 )
 from dask_tiled.errors import CorruptFileError, DatasetError
 from dask_tiled.files.file import File, is_filling, is_following, seen_files
-from dask_tiled.files.paths import SHORT, border, with_room
+from dask_tiled.files.paths import GIVES_BACK, SHORT, border, with_room
 from dask_tiled.remote.session import session
 from dask_tiled.system.forks import after_fork
 from dask_tiled.system.limits import CLOCK_EXCEEDED, CPU_EXCEEDED
@@ -279,7 +280,7 @@ def apart(*, renewed: bool = False, prepare: Callable[[], Any] | None = None) ->
     try:
         yield child
     finally:
-        if child.busy or len(_idle) >= MOST_IDLE:
+        if child.busy:
             child.end()
         else:
             if renewed:
@@ -287,6 +288,7 @@ def apart(*, renewed: bool = False, prepare: Callable[[], Any] | None = None) ->
                 with suppress(ConnectionError):
                     child.connection.send((RENEW, None))
             _idle.append(child)
+            _end_idle(MOST_IDLE)
 
 
 def _taken() -> Child:
@@ -311,6 +313,15 @@ def _taken_idle() -> Child | None:
                 return child
             child.end()
     return None
+
+
+def _end_idle(most: int) -> None:
+    """End idle processes beyond a number: each holds a descriptor."""
+    while len(_idle) > most and (child := _taken_idle()) is not None:
+        child.end()
+
+
+GIVES_BACK.append(partial(_end_idle, 0))
 
 
 @atexit.register

@@ -25,8 +25,8 @@ T = TypeVar("T")
 
 SHARE = 8
 """A cache keeps at most this fraction (1/8) of the file descriptors that the process may open."""
-PATIENCE = 2.0
-"""Seconds to wait for other threads to release descriptors."""
+PATIENCE = 5.0
+"""Seconds to wait for a descriptor while no thread of the process gets one."""
 PAUSE = 0.02
 SHORT = {errno.EMFILE, errno.ENFILE}
 HINT = "ulimit -n sets the limit"
@@ -38,6 +38,8 @@ OF_ZARR = "zarr.json", ".zarray", ".zgroup"
 
 GIVES_BACK: list[Callable[[], None]] = []
 """Functions that close idle descriptors, registered by caches."""
+_latest = [0.0]
+"""When a thread got a descriptor for the last time."""
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
@@ -186,19 +188,22 @@ def with_room(open_: Callable[[], T], path: str, release: Callable[[], None] = l
     OSError
         Whatever `open_` raises; EMFILE if no descriptor becomes free in time.
     """
-    end = None
+    start = None
     while True:
         try:
-            return open_()
+            found = open_()
         except OSError as error:
             if error.errno not in SHORT:
                 raise
             now = time.monotonic()
-            if end is not None:
-                if now > end:
+            if start is not None:
+                if now > max(start, _latest[0]) + PATIENCE:
                     raise OSError(error.errno, f"{error.strerror} ({HINT})", path) from error
                 time.sleep(random.uniform(0, PAUSE))  # noqa: S311 - random delays decorrelate threads
-            end = end or now + PATIENCE
+            start = start or now
+        else:
+            _latest[0] = time.monotonic()
+            return found
         release()
         give_back()
 

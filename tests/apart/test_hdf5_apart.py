@@ -17,6 +17,7 @@ from checks import wait_for
 
 from dask_tiled import CorruptFileError, DatasetError, describe, open_dataset
 from dask_tiled.apart.calls import EndedError, apart
+from dask_tiled.files.paths import give_back
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 
@@ -123,6 +124,16 @@ def test_one_process_for_many_files(tmp_path, started):
         describe(paths[1])
     describe(paths[2])
     assert len(started) == 1
+
+
+def test_idle_processes_end_if_descriptors_are_scarce(tmp_path, started):
+    path = write(tmp_path / "a.h5")
+    describe(path)
+    assert started[0].process.poll() is None
+    give_back()
+    assert started[0].process.poll() is not None
+    assert describe(path).shape == DATA.shape
+    assert len(started) == 2
 
 
 def test_limits_of_a_job():
