@@ -84,6 +84,16 @@ def instrument_of(path, **options):
     return {name: fact.value for name, fact in desc.instrument.items()}
 
 
+def axes_text(desc):
+    """Return name, scale, offset unless it is 0, and units of each axis, in one line."""
+
+    def text_of(axis):
+        offset = f"{axis.offset:+.6g}" if axis.offset else ""
+        return f"{axis.name} {axis.scale:.6g}{offset} {axis.units}".strip()
+
+    return ", ".join(map(text_of, desc.axes))
+
+
 def write_hdf5(path, fill):
     """Write an HDF5 file that `fill` fills, and return its path."""
     import h5py

@@ -33,12 +33,6 @@ def test_any_file_of_a_volume_opens_it(data, name):
         assert [file.path for file in desc.files] == [str(base.with_suffix(".ima"))]
 
 
-def test_attributes_of_the_minf_file_are_metadata(data):
-    facts = dask_tiled.describe(data / "gis/le_S16").metadata["gis"]
-    assert facts["minf"]["volume_dimension"] == (5, 4, 3, 2)
-    assert facts["header"]["type"] == "S16"
-
-
 SEVERAL = {
     "RGB": ("u1", 3),
     "RGBA": ("u1", 4),

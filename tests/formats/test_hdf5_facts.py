@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from checks import axes_text
 from eiger_writer import write_eiger
 
 from dask_tiled import describe
@@ -182,10 +183,7 @@ def test_scan_is_in_the_file_beside_a_master(master):
     size = {"Pixel Size": [0.25, 0.25]}
     write_beside(master, **size, **{"Scan Size X": 4, "Scan Size Y": [3]})
     desc = describe(master)
-    assert [(a.name, a.units, a.scale) for a in desc.axes[:2]] == [
-        ("scan_y", "nm", 0.25),
-        ("scan_x", "nm", 0.25),
-    ]
+    assert axes_text(desc) == "scan_y 0.25 nm, scan_x 0.25 nm, y 1, x 1"
     header = desc.metadata["hdf5"]
     assert header["nav_shape_from"] == "Scan Size Y and Scan Size X in s.h5/STEM Metadata"
     assert header["facts"]["s.h5/STEM Metadata"]["Pixel Size"] == (0.25, 0.25)

@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
+from checks import axes_text
 
 from dask_tiled import Axis, describe, open_dataset
 from dask_tiled.testing import counting_frames
@@ -152,6 +153,4 @@ def test_properties_of_nion_swift(tmp_path, inner):
         file["data"].attrs["properties"] = json.dumps(document)
     desc = describe(tmp_path / "a.h5")
     assert desc.nav_ndim == 2
-    assert [(a.units, a.scale, a.offset) for a in desc.axes] == [
-        ("nm", 2.0, 1.0), ("nm", 2.0, 1.0), ("eV", 0.5, -10.0)
-    ]  # fmt: skip
+    assert axes_text(desc) == "scan_y 2+1 nm, scan_x 2+1 nm, channel 0.5-10 eV"

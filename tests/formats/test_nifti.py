@@ -9,6 +9,7 @@ import struct
 import nibabel
 import numpy as np
 import pytest
+from checks import axes_text
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -94,26 +95,6 @@ def test_file_has_the_numbers_of_the_manifest_and_equals_nibabel(data, row):
     np.testing.assert_array_equal(facts["affine"], theirs.affine)
 
 
-def test_scan_and_metadata_of_a_real_file(data):
-    desc = dask_tiled.describe(data / "nifti/functional.nii")
-    assert (desc.nav_shape, desc.sig_shape) == ((20, 3), (21, 17))
-    facts = desc.metadata["nifti"]
-    assert facts["description"] == "spm - 3D normalized"
-    assert (facts["sform"], facts["qform"], facts["affine_from"]) == ("aligned", "aligned", "sform")
-
-
-@pytest.mark.parametrize(
-    ("dtype", "kind", "order"), list(zip(DTYPES, [*KINDS] * 6, "><<>" * 3, strict=True))
-)
-def test_every_type(tmp_path, kind, dtype, order):
-    array = frames_of((5, 4, 3, 2), dtype)
-    path = write(tmp_path / "a.nii", array, KINDS[kind], order)
-    np.testing.assert_array_equal(unscaled(path), array.T)
-    check_format(path, array.T, cuts=3)
-    facts = dask_tiled.describe(path).metadata["nifti"]
-    assert (facts["version"], facts["byte_order"]) == (kind.replace("nifti ", "NIfTI-"), order)
-
-
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("name", COLOURS)
 def test_colours_are_a_last_axis(tmp_path, name, order):
@@ -129,17 +110,20 @@ def test_colours_are_a_last_axis(tmp_path, name, order):
     np.testing.assert_array_equal(dask_tiled.open_dataset(path, scaled=True), array)
 
 
-@pytest.mark.parametrize("packed", ["", ".gz"])
-@pytest.mark.parametrize("kind", PAIRS)
+PACKED = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+@pytest.mark.parametrize(("packed", "kind"), [*zip(PACKED, [*PAIRS] * 2, strict=True)])
 def test_either_file_of_a_pair_opens_it(tmp_path, kind, packed):
     array = frames_of((5, 4, 3), "i2")
     path = write(tmp_path / "a.hdr", array, PAIRS[kind], ">")
-    if packed:
-        for part in (path, path.with_suffix(".img")):
-            part.with_name(part.name + packed).write_bytes(gzip.compress(part.read_bytes()))
-            part.unlink()
+    for part in (path, path.with_suffix(".img")):
+        content = PACKED[packed](part.read_bytes())
+        part.unlink()
+        part.with_name(part.name + packed).write_bytes(content)
     header, pixels = (tmp_path / f"a{part}{packed}" for part in (".hdr", ".img"))
-    np.testing.assert_array_equal(unscaled(header), array.T)
+    if packed in ("", ".gz"):  # nibabel knows no others
+        np.testing.assert_array_equal(unscaled(header), array.T)
     check_format(header, array.T, cuts=2)
     assert dask_tiled.open_dataset(pixels).name == dask_tiled.open_dataset(header).name
     assert [f.path for f in dask_tiled.describe(header).files] == [str(pixels)]
@@ -179,9 +163,7 @@ def test_analyze_files(tmp_path, kind, dtype, order):
     np.testing.assert_array_equal(unscaled(path), array.T)
     check_format(path, array.T, cuts=2)
     desc = dask_tiled.describe(tmp_path / "a.img")
-    assert [(axis.scale, axis.units) for axis in desc.axes] == [
-        *[(5, ""), (1, "mm"), (2, "mm"), (3, "mm")]
-    ]
+    assert axes_text(desc) == "t 5, z 1 mm, y 2 mm, x 3 mm"
     assert desc.metadata["nifti"]["version"] == "Analyze 7.5"
 
 
@@ -230,6 +212,9 @@ def test_any_volume_equals_nibabel(
     found = dask_tiled.open_dataset(path, scaled=True, chunks=chunks)
     kind = np.complex128 if array.dtype.kind == "c" else np.float64
     assert found.dtype == kind
+    facts = arr.description.metadata["nifti"]
+    version = f"NIfTI-{2 if isinstance(theirs, nibabel.Nifti2Image) else 1}"
+    assert (facts["version"], facts["byte_order"]) == (version, order)
     np.testing.assert_array_equal(found, theirs.get_fdata(dtype=kind).T)
     index = tuple(int(rng.integers(n)) if rng.integers(2) else slice(None) for n in arr.shape)
     np.testing.assert_array_equal(found[index], theirs.get_fdata(dtype=kind).T[index])
@@ -340,29 +325,11 @@ def test_bytes_that_are_no_extensions(tmp_path, flag, size):
     assert dask_tiled.describe(path).metadata["nifti"]["extensions"] == ()
 
 
-@pytest.mark.parametrize(("module", "suffix"), [(bz2, ".bz2"), (lzma, ".xz")])
-def test_compressed_pairs(tmp_path, module, suffix):
-    array = frames_of((5, 4, 3), "i2")
-    path = write(tmp_path / "a.hdr", array, nibabel.Nifti1Pair)
-    for part in (path, path.with_suffix(".img")):
-        part.with_name(part.name + suffix).write_bytes(module.compress(part.read_bytes()))
-        part.unlink()
-    for name in (".hdr", ".img"):
-        np.testing.assert_array_equal(
-            dask_tiled.open_dataset(f"{path.with_suffix(name)}{suffix}"), array.T
-        )
-
-
-def test_description_ends_at_its_first_zero(tmp_path):
-    path = write(tmp_path / "a.nii", frames_of((5, 4, 3), "i2"), descrip=b"made\0before")
-    assert dask_tiled.describe(path).metadata["nifti"]["description"] == "made"
-
-
 def test_headers_of_nibabel_as_metadata(tmp_path):
     image = nibabel.Nifti2Image(np.zeros((5, 4, 3, 2), "f4"), np.diag([2, 3, 4, 1]))
     image.header.set_xyzt_units("micron", "msec")
     image.header.set_intent("t test", (7.0,), name="told")
-    image.header["descrip"] = b"made by a test"
+    image.header["descrip"] = b"made by a test\0before"
     image.header["toffset"] = 1.5
     nibabel.save(image, tmp_path / "a.nii")
     desc = dask_tiled.describe(tmp_path / "a.nii")
@@ -370,9 +337,7 @@ def test_headers_of_nibabel_as_metadata(tmp_path):
     assert facts["version"] == "NIfTI-2"
     assert facts["intent"] == {"code": "t test", "parameters": (7.0,), "name": "told"}
     assert facts["description"] == "made by a test"
-    assert [(axis.scale, axis.units, axis.offset) for axis in desc.axes] == [
-        *[(1, "ms", 1.5), (4, "µm", 0), (3, "µm", 0), (2, "µm", 0)]
-    ]
+    assert axes_text(desc) == "t 1+1.5 ms, z 4 µm, y 3 µm, x 2 µm"
     assert desc == dask_tiled.describe(tmp_path / "a.nii")
 
 
@@ -503,16 +468,6 @@ def test_affine_of_analyze_files_of_spm():
 
 
 # Defects of other readers
-
-
-def test_opening_many_volumes_reads_headers_only(tmp_path, loads):
-    """ConfUSIus #329: opening reads no pixels, and a slice its own bytes only."""
-    array = frames_of((50, 40, 30), "i2")
-    paths = [write(tmp_path / f"{k}.nii", array + k) for k in range(5)]
-    arrays = [dask_tiled.open_dataset(path, io="counting") for path in paths]
-    assert loads.nbytes == 0
-    np.testing.assert_array_equal(arrays[3][7, 5], array.T[7, 5] + 3)
-    assert 0 < loads.nbytes <= 2 * 50
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))

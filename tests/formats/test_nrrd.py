@@ -7,6 +7,7 @@ import os
 import nrrd
 import numpy as np
 import pytest
+from checks import axes_text
 from conftest import DATA
 from hypothesis import given
 from hypothesis import strategies as st
@@ -141,15 +142,10 @@ def test_axes_before_those_of_space_belong_to_the_pixel(tmp_path, kinds):
         assert {*desc.dims} == {name, "x", "y", "z"}
 
 
-def calibration(path):
-    axes = dask_tiled.describe(path).axes
-    return [(axis.name, axis.units, axis.scale, axis.offset) for axis in axes]
-
-
 def test_spacings_units_and_labels(tmp_path):
     fields = {"spacings": "0.5 nan -3", "units": '"mm" "s" ""', "labels": '"a \\"b\\"" "" "x"'}
     (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields=fields)
-    assert calibration(path) == [("x", "", -3, 0), ("y", "", 1, 0), ('a "b"', "mm", 0.5, 0)]
+    assert axes_text(dask_tiled.describe(path)) == 'x -3, y 1, a "b" 0.5 mm'
     assert dask_tiled.describe(path).metadata["nrrd"]["header"]["spacings"] == "0.5 nan -3"
 
 
@@ -165,13 +161,9 @@ def test_space_directions_and_origin(tmp_path):
     }
     array = counting_frames((2, 3, 4, 5), "u1")
     (path,) = write_nrrd(tmp_path / "a.nrrd", array, fields=fields)
-    assert calibration(path) == [
-        ("z", "µm", 5, pytest.approx(80.6)),
-        ("y", "µm", 2, 100),
-        ("x", "cm", 0.5, -10),
-        ("component", "s", 0.25, 0),
-    ]
-    assert dask_tiled.describe(path).sig_shape == (3, 4, 5)
+    desc = dask_tiled.describe(path)
+    assert axes_text(desc) == "z 5+80.6 µm, y 2+100 µm, x 0.5-10 cm, component 0.25 s"
+    assert desc.sig_shape == (3, 4, 5)
 
 
 SPACES = {
@@ -198,11 +190,6 @@ def test_directions_need_three_axes_of_space(tmp_path):
     fields = {"space": "RAS", "space directions": "none (1,0,0) (0,1,0)"}
     (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields=fields)
     assert "directions" not in dask_tiled.describe(path).metadata["nrrd"]
-
-
-def test_names_of_types_are_those_of_pynrrd():
-    theirs = {name: kind for name, kind in nrrd.reader._TYPEMAP_NRRD2NUMPY.items() if kind != "V"}
-    assert {name: np.dtype(TYPES[name]).str[1:] for name in theirs} == theirs
 
 
 @pytest.mark.parametrize("name", ["raw", "gz", "gzip", "bz2", "bzip2"])
@@ -251,24 +238,24 @@ def test_text(tmp_path, dtype, files, skip, comma):
 
 
 @pytest.mark.parametrize(
-    ("text", "problem"),
+    ("encoding", "text", "problem"),
     [
-        ("1 2 3 4 5 300", "not a number"),
-        ("1 2 3 4 5 -1", "not a number"),
-        ("1 2 3 4 5 x", "not a number"),
-        ("1 2 3  4  5", "a different number of pixels"),
-        ("1 2 3 4 5 6 7", "a different number of pixels"),
-        ("           ", "not a number"),
-        ("1 2 3 4 5", "cannot hold"),
+        ("text", "1 2 3 4 5 300", "not a number"), ("text", "1 2 3 4 5 -1", "not a number"),
+        ("text", "1 2 3 4 5 x", "not a number"), ("text", " " * 11, "not a number"),
+        ("text", "1 2 3  4  5", "a different number of pixels"),
+        ("text", "1 2 3 4 5 6 7", "a different number of pixels"),
+        ("text", "1 2 3 4 5", "cannot hold"), ("hex", "0102030405f", "cannot hold"),
+        ("hex", "0102030405fff", "not the digits"), ("hex", "01 02 03 04 05 0g", "not the digits"),
+        ("hex", "01020304050607", "not the digits"), ("hex", "0102030405\n\n\n", "not the digits"),
     ],
-)
-def test_text_that_does_not_fit_the_header_raises(tmp_path, text, problem):
-    fields = {"encoding": "text", "sizes": "2 3", "dimension": 2, "type": "uint8"}
+)  # fmt: skip
+def test_text_that_does_not_fit_the_header_raises(tmp_path, encoding, text, problem):
+    fields = {"encoding": encoding, "sizes": "2 3", "dimension": 2, "type": "uint8"}
     (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields=fields)
     path.write_bytes(path.read_bytes()[: -VOLUME.nbytes] + text.encode())
     with pytest.raises(DatasetError, match=rf"a\.nrrd: .*{problem}") as caught:
         dask_tiled.open_dataset(path).compute()
-    assert "6 numbers" in caught.value.expected
+    assert encoding == "hex" or "6 numbers" in caught.value.expected
 
 
 def test_text_at_the_end_of_a_file_raises(tmp_path):
@@ -308,33 +295,15 @@ def test_hexadecimal_digits(tmp_path, dtype, files):
     check_format(path, volume.astype(volume.dtype.newbyteorder("=")), cuts=1)
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("0102030405f", "cannot hold"),
-        ("0102030405fff", "not the digits"),
-        ("01 02 03 04 05 0g", "not the digits"),
-        ("01020304050607", "not the digits"),
-        ("0102030405\n\n\n", "not the digits"),
-    ],
-)
-def test_invalid_hexadecimal_digits_raise(tmp_path, text, problem):
-    fields = {"encoding": "hex", "sizes": "2 3", "dimension": 2, "type": "uint8"}
-    (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields=fields)
-    path.write_bytes(path.read_bytes()[: -VOLUME.nbytes] + text.encode())
-    with pytest.raises(DatasetError, match=rf"a\.nrrd: .*{problem}"):
-        dask_tiled.open_dataset(path).compute()
-
-
 @pytest.mark.parametrize("name", ["axis mins", "axismins"])
 def test_axis_mins(tmp_path, name):
     """Positions as in Teem: samples are in the middle of cells unless they are nodes."""
     fields = {name: "10 20 nan", "spacings": "0.5 4 3", "centers": "node cell cell"}
     (path,) = write_nrrd(tmp_path / "a.nrrd", VOLUME, fields=fields)
-    assert calibration(path) == [("z", "", 3, 0), ("y", "", 4, 22), ("x", "", 0.5, 10)]
+    assert axes_text(dask_tiled.describe(path)) == "z 3, y 4+22, x 0.5+10"
     fields = {"axis mins": "0 0 0", "axis maxs": "12 12 -12", "centerings": "cell node ???"}
     (path,) = write_nrrd(tmp_path / "b.nrrd", VOLUME, fields=fields)
-    assert calibration(path) == [("z", "", -3, -1.5), ("y", "", 3, 0), ("x", "", 2, 1)]
+    assert axes_text(dask_tiled.describe(path)) == "z -3-1.5, y 3, x 2+1"
 
 
 @pytest.mark.parametrize("encoding", ["zrl"])
@@ -379,11 +348,3 @@ def test_several_members_of_gzip_are_one_stream(tmp_path):
     data = VOLUME.tobytes()
     pixels.write_bytes(gzip.compress(data[:half]) + gzip.compress(data[half:]))
     np.testing.assert_array_equal(dask_tiled.open_dataset(path), VOLUME)
-
-
-def test_slices_read_their_own_bytes_of_their_own_files(tmp_path, loads):
-    volume = counting_frames((40, 30, 20), ">i2")
-    *_, path = write_nrrd(tmp_path / "a.nhdr", volume, files=10)
-    arr = dask_tiled.open_dataset(path, io="counting")
-    np.testing.assert_array_equal(arr[7, 5], volume[7, 5])
-    assert 0 < loads.nbytes <= 2 * 20

@@ -9,6 +9,7 @@ the movies of Direct Electron have the scales; a picture of a camera of TVIPS is
 from fnmatch import fnmatchcase
 
 import pytest
+from checks import axes_text
 from conftest import DATA
 from manifest import manifest
 
@@ -105,23 +106,15 @@ DATASETS = {
 """Axes of datasets that do not open by default."""
 
 
-def axes_of(path, **options):
-    def text_of(axis):
-        offset = f"{axis.offset:+.6g}" if axis.offset else ""
-        return f"{axis.name} {axis.scale:.6g}{offset} {axis.units}".strip()
-
-    return ", ".join(map(text_of, describe(path, **options).axes))
-
-
 @pytest.mark.parametrize("file", FILES or [pytest.param(None, id="no data")])
 def test_axes(data, file):
     expected = next(axes for pattern, axes in AXES.items() if fnmatchcase(file, pattern))
-    assert axes_of(data / file) == expected
+    assert axes_text(describe(data / file)) == expected
 
 
 @pytest.mark.parametrize(("file", "dataset"), DATASETS)
 def test_axes_of_other_datasets(data, file, dataset):
-    assert axes_of(data / file, dataset=dataset) == DATASETS[file, dataset]
+    assert axes_text(describe(data / file, dataset=dataset)) == DATASETS[file, dataset]
 
 
 @pytest.mark.usefixtures("data")
