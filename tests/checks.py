@@ -94,12 +94,27 @@ def axes_text(desc):
     return ", ".join(map(text_of, desc.axes))
 
 
-def write_hdf5(path, fill):
-    """Write an HDF5 file that `fill` fills, and return its path."""
+def write_hdf5(path, contents):
+    """Write an HDF5 file, and return its path.
+
+    The contents are a function that fills the file, or arrays and links by path. A dictionary has
+    the attributes of a group, a tuple a value and its units, and "path@name" is one attribute.
+    """
     import h5py
 
     with h5py.File(path, "w") as file:
-        fill(file)
+        for place, content in {} if callable(contents) else contents.items():
+            item, _, name = place.partition("@")
+            if name:
+                file[item or "/"].attrs[name] = content
+            elif isinstance(content, dict):
+                file.require_group(place).attrs.update(content)
+            elif isinstance(content, tuple):
+                file[place], file[place].attrs["units"] = content
+            else:
+                file[place] = content
+        if callable(contents):
+            contents(file)
     return path
 
 

@@ -237,11 +237,9 @@ def test_damaged_metadata_of_velox_are_ignored(tmp_path):
     np.testing.assert_array_equal(open_dataset(path, dataset=1), SCAN[0])
 
 
-def nxdata(file, path, shape, **attributes):
-    group = file.create_group(path)
-    group.attrs.update(NX_class="NXdata", **attributes)
-    group["d"] = np.full(shape, 7, "u1")
-    return group
+def nxdata(path, shape=(3, 4), **attributes):
+    """Return the contents of a group of NeXus."""
+    return {path: {"NX_class": "NXdata", **attributes}, f"{path}/d": np.full(shape, 7, "u1")}
 
 
 def chosen(path, **options):
@@ -251,35 +249,28 @@ def chosen(path, **options):
 
 def test_nexus_default_and_signal_decide(tmp_path):
     """``default`` is followed from the root, through links; larger datasets do not count."""
-    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
-        file["raw"] = np.zeros((50, 50))
-        for entry, group in ("ab", "ad", "cd"):
-            nxdata(file, f"{entry}/{group}", (3, 3 + (group == "b")), signal="d")
-        file["c"].attrs.update(NX_class="NXentry", default="link")
-        file["c/link"] = h5py.SoftLink("/a/d")
-        file.attrs["default"] = b"c"
+    contents = {"raw": np.zeros((50, 50)), **nxdata("a/b", (3, 4), signal="d")}
+    contents |= nxdata("a/d", (3, 3), signal="d") | nxdata("c/d", (3, 3), signal="d")
+    contents |= {"c": {"NX_class": "NXentry", "default": "link"}, "c/link": h5py.SoftLink("/a/d")}
+    path = write_hdf5(tmp_path / "a.nxs", contents | {"/": {"default": b"c"}})
     assert chosen(path) == ("/c/link/d", "default of NeXus")
-    with h5py.File(path, "r+") as file:
-        file.attrs["default"] = "a/b"
+    write_hdf5(path, contents | {"/": {"default": "a/b"}})
     assert chosen(path) == ("/a/b/d", "default of NeXus")
-    with h5py.File(path, "r+") as file:
-        del file.attrs["default"]
+    write_hdf5(path, contents)
     assert chosen(path)[0] == "/c/link/d"  # default of the only NXentry
-    with h5py.File(path, "r+") as file:
-        del file["c"].attrs["default"]
+    del contents["c"]["default"]
+    write_hdf5(path, contents)
     assert chosen(path) == ("/a/b/d", "signal of NXdata")  # the largest one
-    with h5py.File(path, "r+") as file:
-        file.attrs["default"] = "c"
+    write_hdf5(path, contents | {"/": {"default": "c"}})
     assert chosen(path)[0] == "/c/d/d"
     assert chosen(path, dataset="c")[0] == "/c/d/d"
 
 
 def test_nexus_without_default_counts_signals_of_equal_size(tmp_path):
-    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
-        nxdata(file, "e/a", (99,), signal="d")
-        for name in "bcd":
-            nxdata(file, f"e/{name}", (3, 4), signal="d")
-        file["e/z"] = np.zeros((50, 50))
+    contents = {"e/z": np.zeros((50, 50)), **nxdata("e/a", (99,), signal="d")}
+    for name in "bcd":
+        contents |= nxdata(f"e/{name}", signal="d")
+    path = write_hdf5(tmp_path / "a.nxs", contents)
     assert chosen(path) == ("/e/b/d", "signal of NXdata, the first of 3 of its size")
     assert [one["shape"] for one in listed(path).values()] == [(3, 4)] * 3 + [(99,), (50, 50)]
     for number, name in enumerate(["b", "c", "d", "a"]):
@@ -318,96 +309,139 @@ def test_links_that_lead_nowhere_come_before_the_largest_array(tmp_path, beside,
     np.testing.assert_array_equal(open_dataset(path), np.concatenate([SCAN + 1, SCAN + 2]))
 
 
+COUNTS = {"entry/data": {"NX_class": "NXdata", "signal": "counts"}}
+
+
 def test_a_signal_that_leads_nowhere_raises(tmp_path):
-    path = tmp_path / "scan.nxs"
-    with h5py.File(path, "w") as file:
-        group = file.create_group("entry/data")
-        group.attrs["NX_class"], group.attrs["signal"] = "NXdata", "counts"
-        group["counts"], file["other"] = h5py.SoftLink("/gone/counts"), SCAN
+    contents = {**COUNTS, "entry/data/counts": h5py.SoftLink("/gone/counts"), "other": SCAN}
+    path = write_hdf5(tmp_path / "scan.nxs", contents)
     for options in ({}, {"dataset": "entry"}, {"dataset": "/entry/data/counts"}):
         with pytest.raises(TruncatedFileError, match=r"/entry/data/counts; found 'gone' in /"):
             open_dataset(path, **options)
     np.testing.assert_array_equal(open_dataset(path, dataset="other"), SCAN)
     np.testing.assert_array_equal(open_dataset(path, dataset=0), SCAN)
-    with h5py.File(path, "a") as file:
-        file["gone/counts"] = SCAN + 1
+    write_hdf5(path, contents | {"gone/counts": SCAN + 1})
     np.testing.assert_array_equal(open_dataset(path), SCAN + 1)
 
 
-def link_default(file):
-    file.attrs["default"], file["entry"] = "entry", h5py.ExternalLink("gone.h5", "/entry")
-
-
-def link_above_default(file):
-    file.attrs["default"], file["entry"] = "entry/data", h5py.SoftLink("/gone")
-
-
-def no_default(file):
-    file.attrs["default"] = "gone"
-
-
-def circular_default(file):
-    entry = file.create_group("entry")
-    entry.attrs.update(NX_class="NXentry", default="data")
-    entry["data"], entry["same"] = h5py.SoftLink("/entry/same"), h5py.SoftLink("/entry/data")
-
-
-def no_signal(file):
-    file.create_group("entry/data").attrs.update(NX_class="NXdata", signal="gone")
-
-
-def link_hyperspy(file):
-    file["Experiments/a/data"] = h5py.ExternalLink("gone.h5", "/data")
-
-
-def link_emd(file):
-    group = file.create_group("array")
-    group.attrs["emd_group_type"] = 1
-    group["data"], group["dim1"] = h5py.ExternalLink("gone.h5", "/data"), np.arange(3)
-
-
-def hyperspy_axes(file, place, target):
-    group = file.create_group("Experiments/a")
-    group["data"] = SCAN[0]
-    for name in ("axis-0", "axis-1"):
-        axis = group.create_group(name)
-        axis.attrs.update(name=name, navigate=False, size=5)
-    if place in group:
-        del group[place]
-    group[place] = target
-
-
-def link_axis(file):
-    hyperspy_axes(file, "axis-0", h5py.ExternalLink("gone.h5", "/axis-0"))
-
-
-def link_values(file):
-    hyperspy_axes(file, "axis-1/axis", h5py.SoftLink("/gone"))
-
-
+GONE, LOST = h5py.ExternalLink("gone.h5", "/data"), h5py.SoftLink("/gone")
+AXIS = {"name": "axis", "navigate": False, "size": 5}
+AXES = {"Experiments/a/data": SCAN[0], "Experiments/a/axis-1": AXIS}
+NO_SIGNAL = {"entry/data": {"NX_class": "NXdata", "signal": "gone"}}
 NOWHERE = {
-    link_default: "/entry; found gone.h5 does not exist",
-    link_above_default: "/entry; found 'gone' in / does not exist",
-    no_default: "/gone; found 'gone' in / does not exist",
-    circular_default: "/entry/data; found too many links lead to",
-    no_signal: "/entry/data/gone; found 'gone' in /entry/data does not exist",
-    link_hyperspy: "/Experiments/a/data; found gone.h5 does not exist",
-    link_emd: "/array/data; found gone.h5 does not exist",
-    link_axis: "/Experiments/a/axis-0; found gone.h5 does not exist",
-    link_values: "/Experiments/a/axis-1/axis; found 'gone' in / does not exist",
-}
+    "a default": (
+        {"/": {"default": "entry"}, "entry": GONE}, "/entry; found gone.h5 does not exist"
+    ),
+    "above a default": (
+        {"/": {"default": "entry/data"}, "entry": LOST}, "/entry; found 'gone' in / does not exist"
+    ),
+    "no default": ({"/": {"default": "gone"}}, "/gone; found 'gone' in / does not exist"),
+    "a circle": (
+        {
+            "entry": {"NX_class": "NXentry", "default": "data"},
+            "entry/data": h5py.SoftLink("/entry/same"), "entry/same": h5py.SoftLink("/entry/data"),
+        },
+        "/entry/data; found too many links lead to",
+    ),
+    "no signal": (NO_SIGNAL, "/entry/data/gone; found 'gone' in /entry/data does not exist"),
+    "HyperSpy": (
+        {"Experiments/a/data": GONE}, "/Experiments/a/data; found gone.h5 does not exist"
+    ),
+    "EMD": (
+        {"array": {"emd_group_type": 1}, "array/data": GONE, "array/dim1": np.arange(3)},
+        "/array/data; found gone.h5 does not exist",
+    ),
+    "an axis": (
+        {**AXES, "Experiments/a/axis-0": GONE},
+        "/Experiments/a/axis-0; found gone.h5 does not exist",
+    ),
+    "values": (
+        {"Experiments/a/axis-0": AXIS, **AXES, "Experiments/a/axis-1/axis": LOST},
+        "/Experiments/a/axis-1/axis; found 'gone' in / does not exist",
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("write", NOWHERE, ids=lambda write: write.__name__)
-def test_designations_that_lead_nowhere_come_before_the_largest_array(tmp_path, write):
-    with h5py.File(path := tmp_path / "a.h5", "w") as file:
-        write(file)
-        file["largest"] = np.ones((99, 99))
+@pytest.mark.parametrize("how", NOWHERE)
+def test_designations_that_lead_nowhere_come_before_the_largest_array(tmp_path, how):
+    contents, found = NOWHERE[how]
+    path = write_hdf5(tmp_path / "a.h5", contents | {"largest": np.ones((99, 99))})
     for options in ({}, {"missing": "fill"}, {"follow": True}):
-        with pytest.raises(MissingFileError, match=f", at {NOWHERE[write]}"):
+        with pytest.raises(MissingFileError, match=f", at {found}"):
             open_dataset(path, **options)
         assert open_dataset(path, dataset="largest", **options).shape == (99, 99)
+
+
+def test_default_attributes_in_a_circle_raise(tmp_path):
+    contents = {"largest": np.ones((99, 99)), "/": {"default": "a"}}
+    contents |= {"a": {"default": "/a/b"}, "a/b": {"default": "/a"}}
+    path = write_hdf5(tmp_path / "a.nxs", contents)
+    with pytest.raises(CorruptFileError, match="default attributes lead in a circle"):
+        open_dataset(path)
+    assert open_dataset(path, dataset="largest").shape == (99, 99)
+
+
+ARRAY, LARGE = {"emd_group_type": "array"}, np.zeros((60, 60))
+CHOSEN = {
+    "a lost signal leaves the others": (
+        {**NO_SIGNAL, **nxdata("entry/other", signal="d"), "largest": LARGE},
+        ("/entry/other/d", "signal of NXdata"),
+    ),
+    "links beside a signal": (
+        {**COUNTS, "entry/data/counts": SCAN, "log": GONE},
+        ("/entry/data/counts", "signal of NXdata"),
+    ),
+    "old NeXus marks the dataset": (
+        {
+            "e": {"NX_class": "NXentry"}, **nxdata("e/data", (2, 3)), "e/data/large": LARGE,
+            "e/data/counts": np.ones((3, 4)), "e/data/counts@signal": np.int32(1),
+        },
+        ("/e/data/counts", "signal of NXdata"),
+    ),
+    "EMD": (
+        {
+            "a/scan": {"emd_group_type": np.int32(1)}, "a/scan/data": SCAN[0], "a/large": LARGE,
+            "a/scan/dim1": np.zeros(500), "a/other": ARRAY, "a/other/datacube": SCAN,
+            "a/other/dim0": np.zeros(3), "a/metadata": {"emd_group_type": "metadata"},
+            "a/metadata/data": LARGE, "a/pointlist": {"emd_group_type": "pointlist"},
+            "a/pointlist/data": LARGE,
+        },
+        ("/a/other/datacube", "emd_group_type"),
+    ),
+    "HyperSpy": (
+        {
+            f"Experiments/{name}": value
+            for place, size in (("a", 3), ("b", 3), ("c", 2))
+            for name, value in {
+                f"{place}/data": np.zeros((size, 4)), f"{place}/learning_results/factors": LARGE
+            }.items()
+        },
+        ("/Experiments/a/data", "Experiments of HyperSpy, the first of 2 of its size"),
+    ),
+    "two axes come before one": (
+        {"table": np.zeros(1000), "one": SCAN[0], "two": SCAN[1]},
+        ("/one", "the largest in the file, the first of 2 of its size"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("why", CHOSEN)
+def test_arrays_that_come_before_others(tmp_path, why):
+    contents, expected = CHOSEN[why]
+    path = write_hdf5(tmp_path / "a.h5", contents)
+    assert chosen(path) == expected
+    if why == "EMD":
+        assert chosen(path, dataset="a/scan")[0] == "/a/scan/data"
+
+
+def test_empty_arrays_come_last(tmp_path):
+    """Behind pictures, longer tables and shorter ones."""
+    contents = {"empty": np.zeros((0, 8192)), "table": SCAN[0, 0], "one": SCAN[0, 0, :1]}
+    path = write_hdf5(tmp_path / "a.h5", contents | {"two": SCAN[1]})
+    assert [*listed(path)] == ["/two", "/table", "/one", "/empty"]
+    with pytest.raises(DatasetError, match="the array is empty"):
+        describe(path, dataset="empty")
 
 
 @pytest.mark.thorough
@@ -429,24 +463,6 @@ def test_deep_groups_and_many_lost_signals_are_read_in_bounded_time(tmp_path):
         file["largest"] = np.ones((99, 99))
     with pytest.raises(MissingFileError, match="/entry_0/gone; found 'gone' in /entry_0"):
         open_dataset(path)
-
-
-def test_default_attributes_in_a_circle_raise(tmp_path):
-    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
-        file["largest"], file.attrs["default"] = np.ones((99, 99)), "a"
-        file.create_group("a").attrs["default"] = "/a/b"
-        file.create_group("a/b").attrs["default"] = "/a"
-    with pytest.raises(CorruptFileError, match="default attributes lead in a circle"):
-        open_dataset(path)
-    assert open_dataset(path, dataset="largest").shape == (99, 99)
-
-
-def test_a_lost_signal_without_a_link_leaves_the_others(tmp_path):
-    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
-        no_signal(file)
-        nxdata(file, "entry/other", (3, 4), signal="d")
-        file["largest"] = np.ones((99, 99))
-    assert chosen(path) == ("/entry/other/d", "signal of NXdata")
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
@@ -471,25 +487,6 @@ def test_following_waits_for_files_that_are_named(tmp_path, monkeypatch, attempt
     assert len(waits) == attempts
 
 
-def test_links_that_lead_nowhere_beside_a_signal_are_ignored(tmp_path):
-    path = tmp_path / "scan.nxs"
-    with h5py.File(path, "w") as file:
-        group = file.create_group("entry/data")
-        group.attrs["NX_class"], group.attrs["signal"] = "NXdata", "counts"
-        group["counts"], file["log"] = SCAN, h5py.ExternalLink("log.h5", "/log")
-    np.testing.assert_array_equal(open_dataset(path), SCAN)
-
-
-def test_old_nexus_marks_the_signal_dataset(tmp_path):
-    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
-        group = nxdata(file, "e/data", (2, 3))
-        file["e/data/counts"] = np.ones((3, 4))
-        file["e/data/counts"].attrs["signal"] = np.int32(1)
-        file["e/data/large"] = np.zeros((9, 9))
-        group.parent.attrs["NX_class"] = "NXentry"
-    assert chosen(path)[0] == "/e/data/counts"
-
-
 def test_eiger_master_opens_its_series(tmp_path):
     """The series opens even if it has one part only, or its signal is the first part."""
     with h5py.File(path := tmp_path / "a_master.h5", "w") as file:
@@ -509,31 +506,6 @@ def test_eiger_master_opens_its_series(tmp_path):
         file["entry/data/data_000000"] = h5py.ExternalLink("gone.h5", "/d")
     with pytest.raises(DatasetError, match="data_000000"):
         describe(path)
-
-
-def test_arrays_of_emd_and_hyperspy_come_before_larger_ones(tmp_path):
-    with h5py.File(path := tmp_path / "a.emd", "w") as file:
-        group = file.create_group("a/scan")
-        group.attrs["emd_group_type"] = np.int32(1)
-        group["data"], group["dim1"] = SCAN[0], np.zeros(500)
-        file["a/large"] = np.zeros((40, 40))
-        other = file.create_group("a/other")
-        other.attrs["emd_group_type"] = "array"
-        other["datacube"], other["dim0"] = SCAN, np.zeros(3)
-        for name in ("metadata", "pointlist"):
-            made = file.create_group(f"a/{name}")
-            made.attrs["emd_group_type"] = name
-            made["data"] = np.zeros((60, 60))
-    assert chosen(path) == ("/a/other/datacube", "emd_group_type")
-    assert chosen(path, dataset="a/scan")[0] == "/a/scan/data"
-    with h5py.File(path := tmp_path / "a.hspy", "w") as file:
-        for name, shape in {"a": (3, 4), "b": (3, 4), "c": (2, 2)}.items():
-            file[f"Experiments/{name}/data"] = np.zeros(shape)
-            file[f"Experiments/{name}/learning_results/factors"] = np.zeros((9, 9))
-    assert chosen(path) == (
-        "/Experiments/a/data",
-        "Experiments of HyperSpy, the first of 2 of its size",
-    )
 
 
 @pytest.fixture
@@ -582,26 +554,19 @@ def test_records_with_lists_are_named_and_texts_are_not_lists(tmp_path):
     np.testing.assert_array_equal(open_dataset(path), np.arange(12))
 
 
-def mark_nexus(file):
-    file["data"].attrs.update(NX_class="NXdata", signal="data")
+MARKS = {
+    "data": {"data": {"NX_class": "NXdata", "signal": "data"}},
+    "array": {"array": {"emd_group_type": "array"}},
+    "Experiments/a": {},
+}
 
 
-def mark_emd(file):
-    file["data"].attrs["emd_group_type"] = "array"
-
-
-def mark_hyperspy(file):
-    file.move("data", "Experiments/data")
-
-
-@pytest.mark.parametrize("mark", [mark_nexus, mark_emd, mark_hyperspy])
-def test_designated_lists_come_before_larger_arrays(tmp_path, lists, mark):
-    with h5py.File(path := tmp_path / "a.h5", "w") as file:
-        group = file.create_group("data")
-        lists(group, "data", (3, 4))
-        group["dim0"] = group["dim1"] = np.arange(4)
-        file["large"] = np.ones((99, 99))
-        mark(file)
+@pytest.mark.parametrize("place", MARKS)
+def test_designated_lists_come_before_larger_arrays(tmp_path, lists, place):
+    contents = {f"{place}/{name}": np.arange(4) for name in ("dim0", "dim1")} | MARKS[place]
+    path = write_hdf5(tmp_path / "a.h5", contents | {"large": np.ones((99, 99))})
+    with h5py.File(path, "a") as file:
+        lists(file[place], "data", (3, 4))
     with pytest.raises(DatasetError, match=LISTS.format(".*/data")):
         open_dataset(path)
     assert open_dataset(path, dataset="large").shape == (99, 99)
@@ -639,91 +604,54 @@ MODELS = [("rgb", 3, ""), ("rgba", 4, ""), ("hsl", 3, "HSL"), ("hsla", 4, "HSLA"
 @pytest.mark.parametrize("lead", [(), (2,)])
 def test_colour_interpretations_of_nexus(tmp_path, model, count, labels, lead):
     pixels = np.arange(np.prod(lead) * 35 * count, dtype="u1").reshape(*lead, 5, 7, count)
-    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
-        group = file.create_group("entry/data")
-        group.attrs.update(NX_class="NXdata", signal="data")
-        group["data"] = pixels
-        group["data"].attrs["interpretation"] = f"{model}-image"
+    told = {"entry/data/counts@interpretation": f"{model}-image"}
+    path = write_hdf5(tmp_path / "a.nxs", {**COUNTS, "entry/data/counts": pixels, **told})
     arr = open_dataset(path)
     assert arr.dims == (*("frame",) * len(lead), "y", "x", "s")
     assert arr.description.sig_shape == (5, 7, count)
     assert arr.description.axes[-1].labels == tuple(labels)
     np.testing.assert_array_equal(arr, pixels)
-    with h5py.File(path, "a") as file:
-        del file["entry/data/data"]
-        file["entry/data/data"] = pixels[..., :2]
-        file["entry/data/data"].attrs["interpretation"] = f"{model}-image"
+    write_hdf5(path, {**COUNTS, "entry/data/counts": pixels[..., :2], **told})
     assert open_dataset(path).description.sig_shape == (7, 2)
 
 
-def test_two_axes_come_before_one(tmp_path):
-    """Without a convention the largest picture opens, not the longest table."""
-    with h5py.File(path := tmp_path / "a.h5", "w") as file:
-        file["table"], file["one"], file["two"] = np.zeros(1000), SCAN[0], SCAN[1]
-    assert chosen(path) == ("/one", "the largest in the file, the first of 2 of its size")
-    assert list(listed(path)) == ["/one", "/two", "/table"]
-
-
-def test_empty_arrays_come_last(tmp_path):
-    with h5py.File(path := tmp_path / "a.h5", "w") as file:
-        file["empty"], file["table"], file["one"] = np.zeros((0, 8192)), SCAN[0, 0], SCAN[0, 0, :1]
-    assert chosen(path)[0] == "/table"
-    assert list(listed(path)) == ["/table", "/one", "/empty"]
-    with pytest.raises(DatasetError, match="the array is empty"):
-        describe(path, dataset="empty")
-
-
-@pytest.mark.parametrize(("record_by", "sig_ndim"), [("spectrum", 1), ("image", 2)])
-def test_signal_axes_of_hyperspy_1_0(tmp_path, record_by, sig_ndim):
-    """Axes have a place in the array, in any order, but no ``navigate``."""
-    with h5py.File(path := tmp_path / "a.hdf5", "w") as file:
-        group = file.create_group("Experiments/a")
-        group["data"] = SCAN
-        for k, place in enumerate((2, 0, 1)):
-            axis = {"index_in_array": place, "name": f"n{place}", "scale": 0.5, "offset": place}
-            group.create_group(f"axis-{k}").attrs.update(axis, units="undefined")
-        group.create_group("mapped_parameters").attrs["record_by"] = np.bytes_(record_by)
-    desc = describe(path)
-    assert (desc.dims, len(desc.sig_shape)) == (("n0", "n1", "n2"), sig_ndim)
-    assert [axis.offset for axis in desc.axes] == [0, 1, 2]
+def hyperspy_axes(*axes, **contents):
+    """Return a signal of HyperSpy with the attributes of its axes."""
+    places = {f"Experiments/a/axis-{k}": axis for k, axis in enumerate(axes)}
+    return places | {f"Experiments/a/{name}": value for name, value in contents.items()}
 
 
 @pytest.mark.parametrize(
     ("place", "record_by", "sig_ndim"),
     [
-        ("mapped_parameters", "spectrum", 1),
-        ("metadata/Signal", "spectrum", 1),
-        ("metadata/Signal", "image", 2),
-        ("metadata/Signal", "", 2),
+        ("mapped_parameters", "spectrum", 1), ("metadata/Signal", "spectrum", 1),
+        ("metadata/Signal", "image", 2), ("metadata/Signal", "", 2),
     ],
-)
-def test_axes_of_hyperspy_1_1_and_1_2(tmp_path, place, record_by, sig_ndim):
-    """Axes have neither ``navigate`` nor a place: their order is that of the array."""
-    with h5py.File(path := tmp_path / "a.hdf5", "w") as file:
-        group = file.create_group("Experiments/a")
-        group["data"] = SCAN
-        for k, size in enumerate(SCAN.shape):
-            axis = {"name": f"n{k}", "scale": 0.5 + k, "offset": k, "size": size, "units": "eV"}
-            group.create_group(f"axis-{k}").attrs.update(axis)
-        group.create_group(place).attrs["record_by"] = record_by
+)  # fmt: skip
+@pytest.mark.parametrize("order", [(2, 0, 1), None])
+def test_axes_of_hyperspy_1(tmp_path, place, record_by, sig_ndim, order):
+    """Axes have no ``navigate``; before 1.1 they have a place in the array, in any order."""
+    axes = [
+        {"name": f"n{k}", "scale": 0.5 + k, "offset": k, "units": "eV"}
+        | ({} if order is None else {"index_in_array": k})
+        for k in order or range(3)
+    ]
+    contents = hyperspy_axes(*axes, data=SCAN, **{place: {"record_by": np.bytes_(record_by)}})
+    path = write_hdf5(tmp_path / "a.hdf5", contents)
     desc = describe(path)
     assert axes_text(desc) == "n0 0.5 eV, n1 1.5+1 eV, n2 2.5+2 eV"
     assert len(desc.sig_shape) == sig_ndim
     assert desc.metadata["hdf5"]["axes_from"] == "HyperSpy"
-    check_format(path, SCAN, cuts=2)
+    check_format(path, SCAN, cuts=1)
 
 
 def test_values_of_axes_of_hyperspy(tmp_path):
     """Equally spaced values are a scale, others coordinates."""
-    with h5py.File(path := tmp_path / "a.hspy", "w") as file:
-        group = file.create_group("Experiments/a")
-        group["data"] = SCAN[0]
-        for k, values in enumerate([[0, 1, 4, 9, 16.0], np.linspace(3, 6, 7)]):
-            axis = group.create_group(f"axis-{k}")
-            axis.attrs.update(_type="DataAxis", name=f"n{k}", units="nm", navigate=False)
-            axis["axis"] = values
+    axes = [{"_type": "DataAxis", "name": name, "units": "nm", "navigate": False} for name in "ab"]
+    values = {"axis-0/axis": [0, 1, 4, 9, 16.0], "axis-1/axis": np.linspace(3, 6, 7)}
+    path = write_hdf5(tmp_path / "a.hspy", hyperspy_axes(*axes, data=SCAN[0], **values))
     desc = describe(path)
-    assert axes_text(desc) == "n0 1, n1 0.5+3 nm"
+    assert axes_text(desc) == "a 1, b 0.5+3 nm"
     assert desc.axes[0].coordinates == (0, 1, 4, 9, 16)
     assert desc.axes[0].coordinate_units == "nm"
 
