@@ -52,12 +52,11 @@ def test_real_file_equals_h5py_pixel_for_pixel(data, row):
 
 
 def test_navigate_of_hyperspy_sets_the_signal_axes(tmp_path):
-    with h5py.File(path := tmp_path / "a.hspy", "w") as file:
-        group = file.create_group("Experiments/a")
-        group["data"] = DATA[:, :, 0]
-        for k, (name, units) in enumerate([("<undefined>", "nm"), ("x", "nm"), ("Energy", "eV")]):
-            axis = {"name": name, "units": units, "scale": 0.5, "offset": k, "navigate": k < 2}
-            group.create_group(f"axis-{k}").attrs.update(axis)
+    contents = {"Experiments/a/data": DATA[:, :, 0]}
+    for k, (name, units) in enumerate([("<undefined>", "nm"), ("x", "nm"), ("Energy", "eV")]):
+        axis = {"name": name, "units": units, "scale": 0.5, "offset": k, "navigate": k < 2}
+        contents[f"Experiments/a/axis-{k}"] = axis
+    path = write_hdf5(tmp_path / "a.hspy", contents)
     desc = describe(path)
     assert (desc.nav_shape, desc.sig_shape) == ((4, 5), (7,))
     assert axes_text(desc) == "scan_y 0.5 nm, x 0.5+1 nm, Energy 0.5+2 eV"
@@ -67,16 +66,13 @@ def test_navigate_of_hyperspy_sets_the_signal_axes(tmp_path):
 
 def test_nexus_axes(tmp_path):
     """Groups name the axes, datasets in older files; uneven values are coordinates."""
-    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
-        new = file.create_group("new")
-        new.attrs.update(NX_class="NXdata", signal="d", axes=["t", ".", "q"])
-        new["d"], new["t"], new["q"] = DATA[0], [0, 1, 4, 9, 16.0], np.arange(8) - 0.5
-        new["t"].attrs["units"], new["q"].attrs["units"] = "s", "1/angstrom"
-        new["d"].attrs["interpretation"] = "spectrum"
-        old = file.create_group("old")
-        old.attrs["NX_class"] = b"NXdata"
-        old["d"], old["a"] = DATA[0, 0], np.linspace(3, 8, 6)
-        old["d"].attrs.update(signal=1, axes="a:b")
+    contents = {
+        "new": {"NX_class": "NXdata", "signal": "d", "axes": ["t", ".", "q"]}, "new/d": DATA[0],
+        "new/t": ([0, 1, 4, 9, 16.0], "s"), "new/q": (np.arange(8) - 0.5, "1/angstrom"),
+        "new/d@interpretation": "spectrum", "old": {"NX_class": b"NXdata"}, "old/d": DATA[0, 0],
+        "old/a": np.linspace(3, 8, 6), "old/d@signal": 1, "old/d@axes": "a:b",
+    }  # fmt: skip
+    path = write_hdf5(tmp_path / "a.nxs", contents)
     desc = describe(path, dataset="new/d")
     assert axes_text(desc) == "t 1, scan_x 1, q 1 1/angstrom"
     uneven = desc.axes[0]
@@ -234,7 +230,7 @@ def number_sources(file, name, dataset):
 
 def test_all_numbered_sources_are_read(tmp_path):
     for k in range(3):
-        write_hdf5(tmp_path / f"{k}.h5", lambda file, k=k: file.create_dataset("d", data=DATA[k]))
+        write_hdf5(tmp_path / f"{k}.h5", {"d": DATA[k]})
     path = write_hdf5(tmp_path / "a.h5", lambda file: number_sources(file, "%b.h5", "d"))
     np.testing.assert_array_equal(open_dataset(path), DATA[:3].reshape(15, 6, 7))
 
@@ -245,7 +241,7 @@ def test_files_outside_of_the_folder_raise(tmp_path, how):
     inside, outside = tmp_path / "scan", tmp_path / "elsewhere"
     inside.mkdir()
     outside.mkdir()
-    write_hdf5(outside / "0.h5", lambda file: file.create_dataset("d", data=DATA[0]))
+    write_hdf5(outside / "0.h5", {"d": DATA[0]})
     other = "../elsewhere/0.h5"
     virtual = h5py.VirtualLayout((10, 6, 7), "u2")
     virtual[::2] = h5py.VirtualSource(other, "d", (5, 6, 7))
@@ -283,13 +279,10 @@ def test_files_outside_of_the_folder_raise(tmp_path, how):
 
 
 def test_links_out_of_the_folder_raise_only_if_followed(tmp_path):
-    def fill(file):
-        file["a/small"], file["a/b/large"] = DATA[0], DATA
-        file["a/out"] = h5py.ExternalLink("../x.h5", "/d")
-
     (tmp_path / "scan").mkdir()
-    write_hdf5(tmp_path / "x.h5", lambda file: file.create_dataset("d", data=DATA))
-    path = write_hdf5(tmp_path / "scan/a.h5", fill)
+    write_hdf5(tmp_path / "x.h5", {"d": DATA})
+    contents = {"a/small": DATA[0], "a/b/large": DATA, "a/out": h5py.ExternalLink("../x.h5", "/d")}
+    path = write_hdf5(tmp_path / "scan/a.h5", contents)
     for name, expected in {"a/small": DATA[0], "a/b": DATA}.items():
         np.testing.assert_array_equal(open_dataset(path, dataset=name), expected)
     for options in ({}, {"dataset": "a"}, {"dataset": "a/out"}):
@@ -301,9 +294,8 @@ def test_links_out_of_the_folder_raise_only_if_followed(tmp_path):
 def test_files_moved_together(tmp_path):
     """Files linked by absolute paths are found beside the master, as by the HDF5 library."""
     (tmp_path / "old").mkdir()
-    write_hdf5(tmp_path / "old/x.h5", lambda file: file.create_dataset("d", data=DATA))
-    link = h5py.ExternalLink(str(tmp_path / "old/x.h5"), "/d")
-    write_hdf5(tmp_path / "old/a.h5", lambda file: file.update(d=link))
+    write_hdf5(tmp_path / "old/x.h5", {"d": DATA})
+    write_hdf5(tmp_path / "old/a.h5", {"d": h5py.ExternalLink(f"{tmp_path}/old/x.h5", "/d")})
     moved = (tmp_path / "old").rename(tmp_path / "new")
     np.testing.assert_array_equal(open_dataset(moved / "a.h5"), DATA)
     (tmp_path / "links").mkdir()
@@ -352,7 +344,7 @@ def test_files_open_for_writing(tmp_path, how):
 
 @pytest.mark.skipif(os.name != "posix" or not hasattr(os, "geteuid"), reason="permissions")
 def test_read_only_folders(tmp_path):
-    path = write_hdf5(tmp_path / "a.h5", lambda file: file.create_dataset("d", data=DATA))
+    path = write_hdf5(tmp_path / "a.h5", {"d": DATA})
     path.chmod(0o444)
     tmp_path.chmod(0o555)
     try:

@@ -43,12 +43,8 @@ class Camera(Convention):
 
 @pytest.fixture
 def path(tmp_path):
-    def fill(file):
-        file["large"] = np.zeros((99, 99))
-        file["run/frames"] = FRAMES
-        file["run"].attrs.update(pixel=0.25, rows=3, beam=80.0)
-
-    return write_hdf5(tmp_path / "a.h5", fill)
+    run = {"run/frames": FRAMES, "run": {"pixel": 0.25, "rows": 3, "beam": 80.0}}
+    return write_hdf5(tmp_path / "a.h5", {"large": np.zeros((99, 99)), **run})
 
 
 @pytest.mark.usefixtures("hdf5_here")

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from checks import axes_text
+from checks import axes_text, write_hdf5
 from eiger_writer import write_eiger
 
 from dask_tiled import describe
@@ -62,28 +62,24 @@ def test_facts_of_real_files(data, name):
     json.dumps(facts)
 
 
-def nexus(file):
-    file.create_group("entry").attrs["NX_class"] = "NXentry"
-    file["entry/frames"] = FRAMES
-    file["entry/kept"] = 3.5
+NEXUS = {"entry": {"NX_class": "NXentry"}, "entry/frames": FRAMES, "entry/kept": 3.5}
+
+
+def nexus(path, **contents):
+    """Write a NeXus file with further contents of the entry."""
+    return write_hdf5(path, NEXUS | {f"entry/{name}": one for name, one in contents.items()})
 
 
 def test_only_small_plain_values_are_read(tmp_path):
     """Links, compressed or compound datasets and references are left out without an error."""
-    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
-        nexus(file)
-        entry = file["entry"]
-        entry["one"], entry["few"], entry["many"] = [7], [1, 2], np.zeros(65)
-        entry["nan"], entry["nans"] = np.nan, [1, np.nan]
-        entry["null"], entry["void"] = h5py.Empty("f4"), np.zeros((), "V3")
-        entry["record"] = np.zeros((), "i4,f4")
-        entry.create_dataset("packed", data=[1, 2], compression=1)
-        entry["outside"] = h5py.ExternalLink("../x.h5", "/")
-        entry["up"], entry["nowhere"] = h5py.SoftLink("/entry"), h5py.SoftLink("/none")
-        entry.attrs["reference"] = entry.ref
+    values = {"one": [7], "few": [1, 2], "many": np.zeros(65), "nan": np.nan, "nans": [1, np.nan]}
+    values |= {"null": h5py.Empty("f4"), "void": np.zeros((), "V3")}
+    values |= {"record": np.zeros((), "i4,f4"), "outside": h5py.ExternalLink("none.h5", "/")}
+    values |= {"up": h5py.SoftLink("/entry"), "nowhere": h5py.SoftLink("/none")}
+    path = nexus(tmp_path / "a.nxs", **values)
     with h5py.File(path, "r+") as file:
-        del file["entry/outside"]
-        file["entry/outside"] = h5py.ExternalLink("none.h5", "/")
+        file["entry"].create_dataset("packed", data=[1, 2], compression=1)
+        file["entry"].attrs["reference"] = file["entry"].ref
     facts, complete = facts_of(path, dataset="/entry/frames")
     assert complete
     kept = {"few": (1, 2), "kept": 3.5, "nan": None, "nans": (1, None), "one": 7}
@@ -91,10 +87,8 @@ def test_only_small_plain_values_are_read(tmp_path):
 
 
 def test_long_texts_are_truncated(tmp_path):
-    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
-        nexus(file)
-        file["entry/long"] = "x" * 20_000
-        file["entry"].attrs.update({f"n{k}": k for k in range(100)})
+    numbers = {f"entry@n{k}": k for k in range(100)}
+    path = write_hdf5(tmp_path / "a.nxs", NEXUS | {"entry/long": "x" * 20_000} | numbers)
     facts, complete = facts_of(path)
     assert facts["/entry"]["long"] == "x" * 10_000
     assert facts["/entry"]["n99"] == 99
@@ -106,25 +100,19 @@ def test_large_values_are_not_read(tmp_path, monkeypatch):
     """The limit holds for texts of variable or fixed length, and for attributes."""
     monkeypatch.setattr(hdf5_facts, "MOST_BYTES", 1000)
     monkeypatch.setattr(hdf5_attributes, "MOST_BYTES", 1000)
-    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
-        nexus(file)
-        entry = file["entry"]
-        entry["text"], entry["texts"], entry["fixed"] = (
-            "x" * 1001,
-            ["a", "x" * 999, "b"],
-            b"x" * 1001,
-        )
-        entry["short"], entry["shorts"], entry["exact"] = "x" * 1000, ["a", "bc"], b"x" * 1000
-        entry.attrs["large"], entry.attrs["small"] = np.zeros(1001, "u1"), np.zeros(3, "u1")
+    large = {"text": "x" * 1001, "texts": ["a", "x" * 999, "b"], "fixed": b"x" * 1001}
+    small = {"short": "x" * 1000, "shorts": ["a", "bc"], "exact": b"x" * 1000}
+    path = nexus(tmp_path / "a.nxs", **large, **small)
+    with h5py.File(path, "r+") as file:
+        file["entry"].attrs.update(large=np.zeros(1001, "u1"), small=np.zeros(3, "u1"))
     read = []
     for kind in (h5py.Dataset, h5py.AttributeManager):
         get = kind.__getitem__
 
         def reading(self, key, get=get, **options):
             found = get(self, key, **options)
-            read.append(
-                len(found) if isinstance(found, (bytes, str)) else getattr(found, "nbytes", 0)
-            )
+            text = isinstance(found, (bytes, str))
+            read.append(len(found) if text else getattr(found, "nbytes", 0))
             return found
 
         monkeypatch.setattr(kind, "__getitem__", reading)
@@ -141,10 +129,7 @@ def test_large_values_are_not_read(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("hdf5_here")
 def test_number_of_facts_is_bounded(tmp_path, monkeypatch, bound, value):
     """``facts_complete`` is False if facts were left out."""
-    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
-        nexus(file)
-        for k in range(10):
-            file[f"entry/{'g/' * k}n{k}"] = k
+    path = nexus(tmp_path / "a.nxs", **{f"{'g/' * k}n{k}": k for k in range(10)})
     assert facts_of(path)[1]
     monkeypatch.setattr(hdf5_facts, bound, value)
     facts, complete = facts_of(path)
@@ -153,13 +138,17 @@ def test_number_of_facts_is_bounded(tmp_path, monkeypatch, bound, value):
 
 
 def test_circular_groups(tmp_path):
-    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
-        nexus(file)
+    path = nexus(tmp_path / "a.nxs")
+    with h5py.File(path, "r+") as file:
         for k in range(3):
             file[f"entry/up{k}"] = file["entry"]
     facts, complete = facts_of(path)
     assert facts["/entry"]["kept"] == 3.5
     assert complete
+
+
+def write_beside(master, **attributes):
+    return write_hdf5(master.with_name("s.h5"), {"STEM Metadata": attributes})
 
 
 @pytest.fixture
@@ -169,12 +158,6 @@ def master(tmp_path):
     with h5py.File(path, "r+") as file:
         file["entry/instrument/detector/photon_energy"] = 8000.0
         file["entry/instrument/detector/photon_energy"].attrs["units"] = "eV"
-    return path
-
-
-def write_beside(master, **attributes):
-    with h5py.File(path := master.with_name("s.h5"), "w") as file:
-        file.create_group("STEM Metadata").attrs.update(attributes)
     return path
 
 

@@ -15,22 +15,9 @@ h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 FRAMES = np.zeros((4, 5, 7), "u2")
 
 
-def add(file, path, **facts):
-    """Add a group with attributes, and with datasets for values with units."""
-    group = file.require_group(path)
-    for name, value in facts.items():
-        if isinstance(value, tuple):
-            group[name], group[name].attrs["units"] = value
-        else:
-            group.attrs[name] = value
-
-
 def hyperspy(path, group, **facts):
-    def fill(file):
-        file["Experiments/a/data"] = FRAMES
-        add(file, f"Experiments/a/{group}", **facts)
-
-    return instrument_of(write_hdf5(path, fill))
+    contents = {"Experiments/a/data": FRAMES, f"Experiments/a/{group}": facts}
+    return instrument_of(write_hdf5(path, contents))
 
 
 DAY, OLD_DAY = {"date": "2014-07-09"}, {"_datetime_date": "datetime.date(1991, 10, 1)"}
@@ -61,166 +48,116 @@ def test_units_of_hyperspy(tmp_path):
     """HyperSpy's units hold unless a file states others; values in unknown units are left out."""
     path = "metadata/Acquisition_instrument/SEM"
     facts = {"beam_energy": 5.0, "working_distance": 4.0, "convergence_angle": 1.5}
-    assert hyperspy(tmp_path / "a.hspy", path, **facts) == {
-        "beam_energy": 5e3,
-        "working_distance": 4e-3,
-        "convergence_angle": 1.5e-3,
-    }
+    found = hyperspy(tmp_path / "a.hspy", path, **facts)
+    assert found == {"beam_energy": 5e3, "working_distance": 4e-3, "convergence_angle": 1.5e-3}
     units = {"beam_energy_units": "eV", "convergence_angle_units": "furlong"}
     found = hyperspy(tmp_path / "b.hspy", path, **facts, **units)
     assert found == {"beam_energy": 5, "working_distance": 4e-3}
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        "Experiments/a/metadata/Acquisition_instrument/SEM",
-        "Experiments/a/mapped_parameters/TEM",
-        "entry1/auxiliary/hyperspy_metadata/Acquisition_instrument/TEM",
-    ],
-)
-def test_all_facts_of_hyperspy(tmp_path, place):
-    """Facts are read from HyperSpy's own files, and from NeXus files that it writes."""
-    with h5py.File(path := tmp_path / "a.hspy", "w") as file:
-        if place.startswith("entry1"):
-            add(file, "entry1", NX_class="NXentry")
-            add(file, "entry1/a", NX_class="NXdata", signal="data")
-        file["entry1/a/data" if "entry1" in file else "Experiments/a/data"] = FRAMES
-        scope = {"microscope": "Titan", "acquisition_mode": "STEM", "magnification": 3e4}
-        scope |= {"beam_energy": 80.0, "beam_current": 2.0, "convergence_angle": 21.0}
-        add(file, place, camera_length=120.0, working_distance=5.0, **scope)
-        add(file, f"{place}/Stage", tilt_alpha=10.0, tilt_beta=-2.0)
-        add(file, f"{place}/Detector/Camera", name="K2", exposure=0.1)
-        add(file, f"{place}/Detector/EELS", collection_angle=30.0, dwell_time=0.2)
-    assert instrument_of(path) == nearly(
-        {
-            "microscope": "Titan",
-            "acquisition_mode": "STEM",
-            "beam_energy": 80e3,
-            "beam_current": 2e-9,
-            "magnification": 3e4,
-            "camera_length": 0.12,
-            "convergence_angle": 0.021,
-            "collection_angle": 0.03,
-            "working_distance": 5e-3,
-            "tilt_alpha": math.radians(10),
-            "tilt_beta": math.radians(-2),
-            "detector": "K2",
-            "exposure_time": 0.1,
-            "dwell_time": 0.2,
-        }
-    )
-
-
-def test_nexus_of_electron_microscopes(tmp_path):
-    """Groups of NXem may lie anywhere; each number has its unit."""
-    with h5py.File(path := tmp_path / "a.nxs", "w") as file:
-        add(file, "entry", NX_class="NXentry", default="data")
-        add(file, "entry/data", NX_class="NXdata", signal="data")
-        file["entry/data/data"] = FRAMES
-        file["entry/start_time"] = "2024-05-01T10:00:00+02:00"
-        add(file, "entry/measurement/instrument", NX_class="NXinstrument_em")
-        add(file, "entry/measurement/instrument/fabrication", model="Spectra 300")
-        inner = "entry/measurement/events/event1/instrument"
-        add(file, f"{inner}/ebeam_column/electron_source", voltage=(200.0, "kV"))
-        optics = {"camera_length": (25.0, "cm"), "magnification": (5e4, "")}
-        add(file, f"{inner}/optics", semi_convergence_angle=(20, "mrad"), **optics)
-        add(file, f"{inner}/scan", dwell_time=(10.0, "us"))
-    assert instrument_of(path) == nearly(
-        {
-            "microscope": "Spectra 300",
-            "beam_energy": 200e3,
-            "magnification": 5e4,
-            "camera_length": 0.25,
-            "convergence_angle": 0.02,
-            "dwell_time": 1e-5,
-            "date": "2024-05-01T10:00:00+02:00",
-        }
-    )
-
-
-def eiger(file):
-    add(file, "entry", NX_class="NXentry")
-    add(file, "entry/data", NX_class="NXdata")
-    file["entry/data/data_000001"] = FRAMES
-    add(file, "entry/instrument", NX_class="NXinstrument")
-    beam = {"incident_energy": (12398.0, "eV"), "incident_wavelength": (1.0, "angstrom")}
-    add(file, "entry/instrument/beam", NX_class="NXbeam", **beam)
-    detector = {
-        "count_time": (0.0099, "s"),
-        "detector_distance": (0.2, "m"),
-        "x_pixel_size": (7.5e-5, "m"),
-        "y_pixel_size": (7.5e-5, "m"),
-        "threshold_energy": (6.199, "keV"),
+def scope(place):
+    """Return the contents of HyperSpy's groups of an instrument."""
+    of_scope = {"microscope": "Titan", "acquisition_mode": "STEM", "magnification": 3e4}
+    of_scope |= {"beam_energy": 80.0, "beam_current": 2.0, "convergence_angle": 21.0}
+    return {
+        place: {**of_scope, "camera_length": 120.0, "working_distance": 5.0},
+        f"{place}/Stage": {"tilt_alpha": 10.0, "tilt_beta": -2.0},
+        f"{place}/Detector/Camera": {"name": "K2", "exposure": 0.1},
+        f"{place}/Detector/EELS": {"collection_angle": 30.0, "dwell_time": 0.2},
     }
-    add(file, "entry/instrument/detector", NX_class="NXdetector", **detector)
-    file["entry/instrument/detector/description"] = "Dectris EIGER2 Si 4M"
-    date = "entry/instrument/detector/detectorSpecific/data_collection_date"
-    file[date] = "2025-05-03T01:51:00.302+02:00"
 
 
+OF_SCOPE = {
+    "microscope": "Titan", "acquisition_mode": "STEM", "beam_energy": 80e3, "beam_current": 2e-9,
+    "magnification": 3e4, "camera_length": 0.12, "convergence_angle": 0.021,
+    "collection_angle": 0.03, "working_distance": 5e-3, "tilt_alpha": math.radians(10),
+    "tilt_beta": math.radians(-2), "detector": "K2", "exposure_time": 0.1, "dwell_time": 0.2,
+}  # fmt: skip
+SIGNAL = {"Experiments/a/data": FRAMES}
+NEXUS = {"entry1": {"NX_class": "NXentry"}, "entry1/a/data": FRAMES}
+NEXUS["entry1/a"] = {"NX_class": "NXdata", "signal": "data"}
+PLACE, EVENT = "entry/measurement", "entry/measurement/events/event1/instrument"
+NXEM = {
+    "entry": {"NX_class": "NXentry", "default": "data"}, "entry/data/data": FRAMES,
+    "entry/data": {"NX_class": "NXdata", "signal": "data"},
+    "entry/start_time": "2024-05-01T10:00:00+02:00",
+    f"{PLACE}/instrument": {"NX_class": "NXinstrument_em"},
+    f"{PLACE}/instrument/fabrication": {"model": "Spectra 300"},
+    f"{EVENT}/ebeam_column/electron_source/voltage": (200.0, "kV"),
+    f"{EVENT}/optics/semi_convergence_angle": (20, "mrad"),
+    f"{EVENT}/optics/camera_length": (25.0, "cm"), f"{EVENT}/optics/magnification": (5e4, ""),
+    f"{EVENT}/scan/dwell_time": (10.0, "us"),
+}  # fmt: skip
+OF_NXEM = {
+    "microscope": "Spectra 300", "beam_energy": 200e3, "magnification": 5e4, "camera_length": 0.25,
+    "convergence_angle": 0.02, "dwell_time": 1e-5, "date": "2024-05-01T10:00:00+02:00",
+}  # fmt: skip
+EIGER = {
+    "entry": {"NX_class": "NXentry"}, "entry/data": {"NX_class": "NXdata"},
+    "entry/data/data_000001": FRAMES, "entry/instrument": {"NX_class": "NXinstrument"},
+    "entry/instrument/beam": {"NX_class": "NXbeam"},
+    "entry/instrument/beam/incident_energy": (12398.0, "eV"),
+    "entry/instrument/beam/incident_wavelength": (1.0, "angstrom"),
+    "entry/instrument/detector": {"NX_class": "NXdetector"},
+    "entry/instrument/detector/count_time": (0.0099, "s"),
+    "entry/instrument/detector/detector_distance": (0.2, "m"),
+    "entry/instrument/detector/x_pixel_size": (7.5e-5, "m"),
+    "entry/instrument/detector/y_pixel_size": (7.5e-5, "m"),
+    "entry/instrument/detector/threshold_energy": (6.199, "keV"),
+    "entry/instrument/detector/description": "Dectris EIGER2 Si 4M",
+    "entry/instrument/detector/detectorSpecific/data_collection_date": (
+        "2025-05-03T01:51:00.302+02:00"
+    ),
+}  # fmt: skip
 OF_EIGER = {
-    "photon_energy": 12398,
-    "wavelength": 1e-10,
-    "camera_length": 0.2,
-    "detector": "Dectris EIGER2 Si 4M",
-    "y_pixel_size": 7.5e-5,
-    "x_pixel_size": 7.5e-5,
-    "exposure_time": 0.0099,
-    "threshold": 6199,
-    "date": "2025-05-03T01:51:00.302000+02:00",
-}
+    "photon_energy": 12398, "wavelength": 1e-10, "camera_length": 0.2, "threshold": 6199,
+    "detector": "Dectris EIGER2 Si 4M", "y_pixel_size": 7.5e-5, "x_pixel_size": 7.5e-5,
+    "exposure_time": 0.0099, "date": "2025-05-03T01:51:00.302000+02:00",
+}  # fmt: skip
+EMD, METADATA = {"data/scan": {"emd_group_type": 1}, "data/scan/data": FRAMES}, "data/metadata"
+TEAM = {"name": "TEAM I", "voltage": 300.0, "voltage_units": "kV"}
+OLD = {"accelerating_voltage": 60.0, "accelerating_voltage_units": "kV", "dwell_time": 1}
+NEW = {"beam_energy": 60e3, "convergence_semiangle_mrad": 21.0}
+FACTS = {
+    "HyperSpy": (SIGNAL | scope("Experiments/a/metadata/Acquisition_instrument/SEM"), OF_SCOPE),
+    "old HyperSpy": (SIGNAL | scope("Experiments/a/mapped_parameters/TEM"), OF_SCOPE),
+    "NeXus of HyperSpy": (
+        NEXUS | scope("entry1/auxiliary/hyperspy_metadata/Acquisition_instrument/TEM"), OF_SCOPE
+    ),
+    "NXem, whose groups may lie anywhere": (NXEM, OF_NXEM),
+    "Eiger": (EIGER, OF_EIGER),
+    "NCEM": (EMD | {"microscope": TEAM}, {"microscope": "TEAM I", "beam_energy": 300e3}),
+    "a unit in the text": (EMD | {"microscope": {"voltage": "80kV"}}, {"beam_energy": 80e3}),
+    "no unit": (EMD | {"microscope": {"voltage": 80}}, {}),
+    "py4DSTEM": (EMD | {f"{METADATA}/metadata_0/microscope": OLD}, {"beam_energy": 60e3}),
+    "new py4DSTEM": (
+        EMD | {f"{METADATA}/metadata_0/microscope": NEW},
+        {"beam_energy": 60e3, "convergence_angle": 0.021},
+    ),
+    "Prismatic": (
+        EMD | {f"{METADATA}/metadata_0/original/simulation_parameters": {"E": 100.0, "sa": 30.0}},
+        {"beam_energy": 100e3, "convergence_angle": 0.03},
+    ),
+    "a probe": (
+        EMD | {"data/metadatabundle/probe": {"convergence_semiangle_mrad": 5.0}},
+        {"convergence_angle": 5e-3},
+    ),
+}  # fmt: skip
+"""Contents, and facts of the instrument."""
 
 
-def test_eiger_and_arina(tmp_path):
-    """Facts of the microscope are in the file beside an Arina master."""
-    master = write_hdf5(tmp_path / "a_master.h5", eiger)
-    assert instrument_of(master) == nearly(OF_EIGER)
+@pytest.mark.parametrize("name", FACTS)
+def test_facts_of_conventions(tmp_path, name):
+    contents, expected = FACTS[name]
+    assert instrument_of(write_hdf5(tmp_path / "a.h5", contents)) == nearly(expected)
+
+
+def test_facts_beside_an_arina_master(tmp_path):
+    master = write_hdf5(tmp_path / "a_master.h5", EIGER)
     scan = {"High Tension": [80e3], "Camera Length": [0.115], "Magnification": [0.0]}
-    write_hdf5(tmp_path / "a.h5", lambda file: add(file, "STEM Metadata", **scan))
+    write_hdf5(tmp_path / "a.h5", {"STEM Metadata": scan})
     beside = {"beam_energy": 80e3, "camera_length": 0.115}
     assert instrument_of(master) == nearly({**OF_EIGER, **beside})
-
-
-@pytest.mark.parametrize(
-    ("place", "facts", "expected"),
-    [
-        (
-            "microscope",
-            {"name": "TEAM I", "voltage": 300.0, "voltage_units": "kV"},
-            {"microscope": "TEAM I", "beam_energy": 300e3},
-        ),
-        ("microscope", {"voltage": "80kV"}, {"beam_energy": 80e3}),
-        ("microscope", {"voltage": 80}, {}),
-        (
-            "data/metadata/metadata_0/microscope",
-            {"accelerating_voltage": 60.0, "accelerating_voltage_units": "kV", "dwell_time": 1},
-            {"beam_energy": 60e3},
-        ),
-        (
-            "data/metadata/metadata_0/microscope",
-            {"beam_energy": 60e3, "convergence_semiangle_mrad": 21.0},
-            {"beam_energy": 60e3, "convergence_angle": 0.021},
-        ),
-        (
-            "data/metadata/metadata_0/original/simulation_parameters",
-            {"E": 100.0, "sa": 30.0},
-            {"beam_energy": 100e3, "convergence_angle": 0.03},
-        ),
-        (
-            "data/metadatabundle/probe",
-            {"convergence_semiangle_mrad": 5.0},
-            {"convergence_angle": 5e-3},
-        ),
-    ],
-)
-def test_emd(tmp_path, place, facts, expected):
-    """Facts of NCEM, py4DSTEM and Prismatic are read; numbers without a unit are left out."""
-    with h5py.File(path := tmp_path / "a.emd", "w") as file:
-        add(file, "data/scan", emd_group_type=1)
-        file["data/scan/data"] = FRAMES
-        add(file, place, **facts)
-    assert instrument_of(path) == nearly(expected)
 
 
 def velox(file, document):

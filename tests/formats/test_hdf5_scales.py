@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
-from checks import axes_text
+from checks import axes_text, write_hdf5
 
 from dask_tiled import Axis, describe, open_dataset
 from dask_tiled.testing import counting_frames
@@ -101,30 +101,27 @@ def test_nexus_data_without_axes_has_those_of_scales(tmp_path):
 @pytest.mark.parametrize("primary", [1, 2])
 def test_marked_axes_of_old_nexus_files(tmp_path, primary):
     """Of two axes of a number, the primary one counts."""
-    with h5py.File(tmp_path / "a.nxs", "w") as file:
-        group = file.create_group("entry/data")
-        group.parent.attrs["NX_class"], group.attrs["NX_class"] = "NXentry", "NXdata"
-        group["counts"] = FRAMES
-        group["counts"].attrs["signal"] = 1
-        for name, number, first, size in (
-            ("energy", 1, 1, 10), ("wavelength", 1, 2, 10), ("x", 3, 1, 20), ("y", 2, 1, 16),
-        ):  # fmt: skip
-            group[name] = np.arange(size) * 0.5
-            group[name].attrs.update(
-                {"axis": number, "primary": int(first == primary), "units": "eV"}
-            )
+    contents = {"entry": {"NX_class": "NXentry"}, "entry/data": {"NX_class": "NXdata"}}
+    contents |= {"entry/data/counts": FRAMES, "entry/data/counts@signal": 1}
+    for name, number, first, size in (
+        ("energy", 1, 1, 10), ("wavelength", 1, 2, 10), ("x", 3, 1, 20), ("y", 2, 1, 16),
+    ):  # fmt: skip
+        place = f"entry/data/{name}"
+        contents[place] = np.arange(size) * 0.5, "eV"
+        contents |= {f"{place}@axis": number, f"{place}@primary": int(first == primary)}
     first = "energy" if primary == 1 else "wavelength"
-    assert describe(tmp_path / "a.nxs").axes == tuple(Axis(x, "eV", 0.5) for x in (first, "y", "x"))
+    desc = describe(write_hdf5(tmp_path / "a.nxs", contents))
+    assert axes_text(desc) == f"{first} 0.5 eV, y 0.5 eV, x 0.5 eV"
 
 
 def tagged(path, keys, text=None, resolutions=()):
     tags = [{"key": key, "typeFlags": 2, "resolution": 0, "description": ""} for key in keys]
     for tag, resolution in zip(tags, resolutions, strict=False):
         tag["resolution"] = resolution
-    with h5py.File(path, "w") as file:
-        file["volume/data"] = np.zeros((3, 4, 5, 6)[: len(keys)], "u1")
-        file["volume/data"].attrs["axistags"] = text or json.dumps({"axes": tags})
-    return path
+    contents = {"volume/data": np.zeros((3, 4, 5, 6)[: len(keys)], "u1")}
+    return write_hdf5(
+        path, {**contents, "volume/data@axistags": text or json.dumps({"axes": tags})}
+    )
 
 
 def test_axis_tags_of_ilastik(tmp_path):
@@ -147,10 +144,7 @@ def test_properties_of_nion_swift(tmp_path, inner):
     told = [{"offset": 1.0, "scale": 2.0, "units": "nm"}] * 2
     told += [{"offset": -10.0, "scale": 0.5, "units": "eV"}]
     facts = {"dimensional_calibrations": told, "datum_dimension_count": 1}
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["data"] = FRAMES
-        document = {"data_sources": [facts]} if inner else facts
-        file["data"].attrs["properties"] = json.dumps(document)
-    desc = describe(tmp_path / "a.h5")
+    told = json.dumps({"data_sources": [facts]} if inner else facts)
+    desc = describe(write_hdf5(tmp_path / "a.h5", {"data": FRAMES, "data@properties": told}))
     assert desc.nav_ndim == 2
     assert axes_text(desc) == "scan_y 2+1 nm, scan_x 2+1 nm, channel 0.5-10 eV"
