@@ -6,7 +6,7 @@ import time
 from contextlib import contextmanager
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
+from threading import Condition, Thread
 from urllib.parse import quote, unquote
 
 
@@ -23,7 +23,7 @@ class RangeServer(ThreadingHTTPServer):
     def __init__(self, folder):
         super().__init__(("127.0.0.1", 0), Handler)
         self.folder = str(folder)
-        self.counting = Lock()
+        self.counting = Condition()
         self.lists = True
         self.listing_status = 200
         self.tags = True
@@ -38,6 +38,8 @@ class RangeServer(ThreadingHTTPServer):
         self.headers = []
         self.sent = 0
         self.at_once = 0
+        self.together = 0
+        """Number of concurrent requests that the first answers wait for, at most for 20 s."""
         self.most_at_once = 0
 
     def url(self, path=""):
@@ -70,6 +72,8 @@ class Handler(BaseHTTPRequestHandler):
             number = len(server.asked)
             server.at_once += 1
             server.most_at_once = max(server.most_at_once, server.at_once)
+            server.counting.notify_all()
+            server.counting.wait_for(lambda: server.most_at_once >= server.together, 20)
         time.sleep(server.slowness)
         with server.counting:  # before the answer, after which the client may send a request
             server.at_once -= 1

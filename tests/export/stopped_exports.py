@@ -50,8 +50,8 @@ def export(**options):
     to_zarr(arr, OUT, chunks=(2, 64, 64), layout="array", progress=False, **options)
 
 
-def in_child(action, seconds=None):
-    """Run an action in a fork, killed after some seconds; return its exit code, -9 if killed."""
+def in_child(action):
+    """Run an action in a fork, and return its exit code."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -62,9 +62,6 @@ def in_child(action, seconds=None):
             traceback.print_exception(error, limit=-5)
             sys.stderr.flush()
             os._exit(6)
-    if seconds is not None:
-        time.sleep(seconds)
-        os.kill(pid, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -93,22 +90,20 @@ def check_and_resume(found, **options):
     shutil.rmtree(OUT)
 
 
-def duration():
-    """Time one export to its end."""
-    start = time.perf_counter()
-    in_child(export)
-    taken = time.perf_counter() - start
-    shutil.rmtree(OUT)
-    return taken
-
-
 def kills():
-    """Kill exports at random times."""
-    found, longest = Counter(), duration()
+    """Kill exports at random times after random steps."""
+    found = Counter()
     while found["killed"] < 5 * REPEATS:
         options = {"shards": (6, 64, 64) if DRAW.random() < 0.5 else (2, 64, 64)}
-        code = in_child(partial(export, **options), DRAW.uniform(0, longest))
-        if code != -signal.SIGKILL:
+        step, delay = int(DRAW.integers(60)), DRAW.uniform(1e-6, 0.01)
+
+        def stopped(step=step, delay=delay, options=options):
+            # Nothing handles the signal, so it ends the process anywhere, as a kill does.
+            at_step(step, partial(signal.setitimer, signal.ITIMER_REAL, delay), CALLS)
+            export(**options)
+
+        code = in_child(stopped)
+        if code != -signal.SIGALRM:
             shutil.rmtree(OUT)
             continue
         found["killed"] += 1

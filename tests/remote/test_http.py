@@ -108,7 +108,7 @@ def test_rows_of_large_frames(server, tmp_path):
 def test_chunks_are_few_parallel_requests(server, url, frames):
     arr = scan(url, chunks=-1)
     server.reset()
-    server.slowness = 0.05
+    server.slowness, server.together = 0.05, 2
     np.testing.assert_array_equal(arr.sum((2, 3)).compute(), frames.sum((2, 3)))
     assert len(server.asked) == -(-80 * FRAME // fetching.REQUEST_BYTES)
     assert server.most_at_once > 1
@@ -349,7 +349,7 @@ def test_many_files_at_once(server, tmp_path, frames):
     paths = [write_npy(tmp_path / f"{n:02}.npy", frames[n % 8, n % 10]) for n in range(40)]
     arr = open_volumes([server.url(path) for path in paths], chunks=-1)
     server.reset()
-    server.slowness = 0.1
+    server.slowness, server.together = 0.1, 5
     expected = np.array([frames[n % 8, n % 10] for n in range(40)])
     np.testing.assert_array_equal(arr.mean(0).compute(), expected.mean(0))
     assert len(server.asked) == 40
