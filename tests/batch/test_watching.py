@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -159,13 +158,11 @@ def test_files_are_converted_until_an_interruption(tmp_path):
 
     def told(row, _):
         rows.append(row)
-        if sum(one is not None for one in rows) == 3 or len(rows) > 120:
+        if sum(one is not None for one in rows) == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         dask_tiled.convert_all(tmp_path / "in", out, watch=0.2, told=told)
     assert sorted(row.state for row in rows if row) == ["done", "done already", "done already"]
-    begun = time.monotonic()
     late = dask_tiled.convert_all(tmp_path / "in", out, watch=1000, deadline=2)
     assert [row.state for row in late] == ["not begun"] * 3
-    assert time.monotonic() - begun < 100

@@ -229,7 +229,7 @@ def test_crops_read_only_their_units(scans, loads, monkeypatch, index, name):
 
 
 @pytest.mark.thorough
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 def test_slices_equal_those_of_numpy(small, data):
     """Slices of slices, too; their blocks have the promised shapes."""

@@ -175,7 +175,6 @@ class AllParts(torch.utils.data.IterableDataset):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # processes that are spawned import PyTorch
 @pytest.mark.parametrize(
     ("method", "workers"),
     [("fork", 1), ("fork", 2), ("fork", 3), ("fork", 4), ("forkserver", 3), ("spawn", 4)],
