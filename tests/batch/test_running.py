@@ -1015,13 +1015,25 @@ def test_killed_batches_go_on(tmp_path, kind):
 HANGING = """
 import signal, sys, time
 from pathlib import Path
+from dask_tiled.batch import running
 from dask_tiled.command_line.app import app
 from own_format import own_format
+
+plan = running.BatchOptions.plan
 
 def hang(path):
     if path.endswith("z.mine"):
         Path(path).with_name("hangs").touch()
         time.sleep(1e6)
+
+def telling(*args, noted, **more):
+    def told(found):
+        noted(found)
+        Path(__file__).with_name("noted").touch()
+
+    return plan(*args, noted=told, **more)
+
+running.BatchOptions.plan = telling
 
 if __name__ == "__main__":
     # Shells make background processes, such as these tests, ignore SIGINT.
@@ -1029,7 +1041,7 @@ if __name__ == "__main__":
     with own_format(hang):
         app()
 """
-"""A program with a format, of which a header hangs."""
+"""A program with a format, of which a header hangs; it tells when another one is planned."""
 
 
 @pytest.mark.slow
@@ -1051,6 +1063,8 @@ def test_a_header_that_hangs_is_interrupted(tmp_path, verb, kind):
         env={**os.environ, "PYTHONPATH": search},
     ) as batch:
         wait_for((tmp_path / "in/2/hangs").exists, batch)
+        if verb == "convert":
+            wait_for((tmp_path / "noted").exists, batch)
         batch.send_signal(signal.Signals[kind])
         _, stderr = batch.communicate(timeout=90)  # of the 100 s, or the hour, of the header
     assert batch.returncode == {"SIGTERM": 143, "SIGINT": 130}[kind]
