@@ -80,10 +80,8 @@ def _merged(
     consume: Consume, arr: TiledArray, name: str, wanted: Callable[[Block], bool] | None
 ) -> list[Run]:
     """Return the tasks of an opened array: of several chunks each, or of one where not all run."""
-    grid, merged = (
-        Grid.of(arr.chunks),
-        read_once(arr, merged_blocks(arr.chunks, arr.dtype.itemsize)),
-    )
+    grid = Grid.of(arr.chunks)
+    merged = read_once(arr, merged_blocks(arr.chunks, arr.dtype.itemsize))
     whole: list[Block] = []
     single: list[Block] = []
     for block in product(*map(range, merged.numblocks)):

@@ -404,6 +404,7 @@ def test_invalid_pyramids_raise(opened, tmp_path):
         (line, {"pyramid": 1}, "do not form an image"),
         (arr, {"pyramid": 1, "pyramid_method": "median"}, "invalid pyramid_method"),
         (arr, {"pyramid_method": "median"}, "invalid pyramid_method"),
+        (arr, {"pyramid_method": np.array(["mean", "mode"])}, "invalid pyramid_method"),
         (arr.astype("M8[s]"), {"pyramid": 1}, "pixels that are numbers"),
         (arr.astype("f4"), {"pyramid": 1, "pyramid_method": "mode"}, "a method for labels"),
         (arr, {"pyramid": 7}, "whole number"),
@@ -416,3 +417,4 @@ def test_invalid_pyramids_raise(opened, tmp_path):
         with pytest.raises(DatasetError, match=message):
             to_zarr(some, tmp_path / "out.zarr", **options)
     assert os.listdir(tmp_path) == []
+    to_zarr(line, tmp_path / "out.zarr", pyramid=0)  # no level is no pyramid

@@ -123,7 +123,7 @@ def pyramid_of(
     DatasetError
         The number is invalid, the array is not an image of numbers, or labels would be averaged.
     """
-    if wanted is False:
+    if isinstance(wanted, int) and not wanted:
         return Pyramid()
     if given.ndim < 2 or names is None or len({*names}) < given.ndim:
         problem = "the axes do not form an image, which a pyramid needs"

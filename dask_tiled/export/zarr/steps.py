@@ -62,7 +62,7 @@ class ExportSource(NamedTuple):
         given, method = Given.of(arr), settings.pyramid_method
         if method is None:
             method = "nearest" if given.has_labels else "mean"
-        elif method not in METHODS:
+        elif not isinstance(method, str) or method not in METHODS:
             found = repr(method)
             raise DatasetError("invalid pyramid_method", expected=", ".join(METHODS), found=found)
         attributes = own_attributes(of_xarray, given) | dict(attributes or {})
