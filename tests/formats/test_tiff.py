@@ -32,6 +32,7 @@ from dask_tiled import (
 from dask_tiled.codecs import chunks
 from dask_tiled.formats.tiff import kind as tiff_kind
 from dask_tiled.formats.tiff import pages as tiff_pages
+from dask_tiled.formats.tiff.ifd import is_ome_tiff
 from dask_tiled.testing import counting_frames
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -430,6 +431,17 @@ def test_series_behind_one_page(tmp_path, written):
             writer.write(array, photometric="minisblack", **options)
     for number, array in enumerate(arrays):
         np.testing.assert_array_equal(open_dataset(tmp_path / "a.tif", dataset=number), array)
+
+
+def test_copied_descriptions(tmp_path):
+    """Pages that are followed by no frames are complete, as their description was copied."""
+    frames, text = counting_frames((2, 5, 7), "u1"), b'{"shape": [6, 5, 7]}'
+    with tifffile.TiffWriter(tmp_path / "a.tif") as writer:
+        for frame in frames:
+            writer.write(frame, description=text.decode(), metadata=None)
+    np.testing.assert_array_equal(open_dataset(tmp_path / "a.tif"), frames)
+    path = tiny(tmp_path / "b.tif", frames[0].tobytes(), (5, 7), tag_270=(2, *text, 0))
+    np.testing.assert_array_equal(open_dataset(path), frames[0])
 
 
 def test_last_series_is_cut(tmp_path):
@@ -842,6 +854,25 @@ def test_a_description_that_ends_with_the_file(tmp_path):
     assert path.read_bytes().endswith(text)
     found = describe(path).metadata["tiff"]["tags"]["ImageDescription"]
     assert found == tifffile.tiffcomment(path).strip()
+
+
+@pytest.mark.parametrize(
+    ("end", "is_ome"),
+    [
+        *((b"OME>" + end, True) for end in (b"", b"\0 \t\r\n", b" " * 100, b" " * 5000)),
+        *((b"OME>" + end, False) for end in (b"_", b"/" + b" " * 100)),
+    ],
+)
+def test_ends_of_ome_xml(tmp_path, end, is_ome):
+    path = tiny(tmp_path / "a.tif", bytes(6), (2, 3), tag_270=(2, *b"<OME></" + end))
+    assert is_ome_tiff(str(path), path.read_bytes()[:64]) == is_ome
+
+
+@pytest.mark.parametrize("tag", [256, 257, 259, 262, 277, 284, 317])
+def test_layout_entries_of_several_numbers_raise(tmp_path, tag):
+    path = tiny(tmp_path / "a.tif", bytes(6), (2, 3), **{f"tag_{tag}": (3, 1, 1)})
+    with refused(path, rf"several numbers.*one in tag {tag}; found \(1, 1\)", CorruptFileError):
+        describe(path)
 
 
 def test_entries_of_the_layout_that_are_too_long_raise(tmp_path):
