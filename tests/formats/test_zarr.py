@@ -264,6 +264,15 @@ WRONG_CODECS = {
         ],
         CorruptFileError,
     ),
+    "a compressed index of shards": (
+        [
+            {
+                "name": "sharding_indexed",
+                "configuration": {"chunk_shape": [2, 4], "index_codecs": [BYTES, {"name": "gzip"}]},
+            }
+        ],
+        CorruptFileError,
+    ),
     "objects": (
         [{"name": "numcodecs.astype", "configuration": {"encode_dtype": "O"}}, BYTES],
         CorruptFileError,
