@@ -497,6 +497,14 @@ def test_invalid_chunk_shapes_raise(tmp_path, chunks):
         open_dataset(tmp_path)
 
 
+@pytest.mark.parametrize("text", ["[]", "3", "null", '"text"'])
+def test_attributes_that_are_no_object_raise(tmp_path, text):
+    zarr.create_array(tmp_path, data=np.ones((4, 4), "u1"), zarr_format=2)
+    (tmp_path / ".zattrs").write_text(text)
+    with refused(tmp_path / ".zattrs", "not an object", CorruptFileError):
+        open_dataset(tmp_path)
+
+
 @pytest.mark.parametrize("kind", ["int128", "complex256", "string"])
 def test_unsupported_types_of_format_3_raise(tmp_path, kind):
     (tmp_path / "zarr.json").write_text(json.dumps(document_of([2, 2], data_type=kind)))

@@ -831,6 +831,11 @@ def test_regular_selections_are_cut_between_files():
     assert "in whole files" in scheme.explain()
     one = Description.of("raw", layout.show((91,), numbers=np.arange(95, 1000, 10)), {})
     assert negotiate(one, chunk_bytes=64 * 25).chunks[0] == (11, 20, 20, 20, 20)
+    twice = layout.show((190,), numbers=np.arange(55, 1000, 10).repeat(2))
+    assert negotiate(Description.of("raw", twice, {}), chunk_bytes=64 * 50).chunks[0][:2] == (
+        30,
+        40,
+    )
     turned = Description.of("raw", layout.show((95,), numbers=np.arange(995, 50, -10)), {})
     assert "files" not in negotiate(turned, chunk_bytes=64 * 25).explain()
 

@@ -107,7 +107,7 @@ class FolderChunks:
         counts = zip(self.array.shape, self.chunk, strict=True)
         return math.prod(-(-n // size) for n, size in counts) - self.found
 
-    def table(self, number: int = 0, files: int = 0, decoders: int = 0) -> PieceTable:
+    def table(self, number: int, files: int, decoders: int) -> PieceTable:
         """Return the pieces of all chunks.
 
         Missing chunks are filled: few large pieces, whatever their number.
