@@ -146,6 +146,19 @@ def test_places_in_pictures():
     assert rounded(made) == rounded(drawn_by_hand())
 
 
+@pytest.mark.parametrize(
+    ("chunks", "tile", "edges", "top", "bottom"),
+    [
+        (((8,),), (1, 8), [[0, 1], [0, 8]], 174.4, 208),  # below a square; ratios are 1:5 at most
+        (((5,),), (5,), [[0, 5]], 82, 250),  # a square, and half of its depth
+    ],
+)
+def test_chunks_of_lines_and_points(chunks, tile, edges, top, bottom):
+    made = picture(chunks, [Axis("k")], (0,), tile, np.dtype("u2"), edges)
+    front = next(one.points for one in made.parts if one[0] == "body")
+    assert rounded(front) == ((474, top), (642, top), (642, bottom), (474, bottom))
+
+
 @pytest.mark.thorough
 def test_pictures_of_a_million_chunks_are_small(describe):
     desc = describe((1_000_000,), (4,))

@@ -23,7 +23,7 @@ from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece, piece_table
 from dask_tiled.tiling.bases import bases
 from dask_tiled.tiling.limits import MOST_CHUNKS
-from dask_tiled.tiling.sizes import least_count
+from dask_tiled.tiling.sizes import divided, least_count
 
 MIB = 1 << 20
 unhurried = settings(deadline=None, max_examples=settings.default.max_examples * 2)
@@ -787,6 +787,11 @@ tile         (16, 16, 1024): whole parts of frames, 1 MiB"""),
 ]  # fmt: skip
 
 
+def test_blocks_of_parts_of_frames_are_explained():
+    told = dict(negotiate(on_a_grid((16,), (4096, 4096), (1, 2, 256)), chunk_bytes=8 * MIB).reasons)
+    assert told["signal"].endswith("parts of frames of 32 MiB, in whole blocks of (2, 256)")
+
+
 @pytest.mark.parametrize(("desc", "options", "text"), REASONS)
 def test_worked_reasons(desc, options, text):
     assert negotiate(desc, **options).explain() == text.strip()
@@ -936,6 +941,9 @@ def test_chunks_are_aligned_if_their_size_allows():
     better = describe((2240,), (8, 8), "u1")
     assert set(negotiate(better, chunk_bytes=64 * 70).chunks[0]) == {70}
     assert set(negotiate(better, chunk_bytes=64 * 70, align_bytes=4096).chunks[0]) == {64}
+    for n, scan in ((64, (767,)), (70, (2, 767))):  # the second row begins between aligned frames
+        scheme = negotiate(describe(scan, (8, 8), "u1"), chunk_bytes=64 * 70, align_bytes=4096)
+        assert scheme.chunks[len(scan) - 1][0] == n
     for start, step in ((1, 1), (0, 2)):  # begins or goes on between aligned frames
         part = describe((4480,), (8, 8), "u1").cut([Cut(start, step, 2240), *[Cut(0, 1, 8)] * 2])
         assert sizes_of(negotiate(part, chunk_bytes=64 * 70, align_bytes=4096))[0] == 70
@@ -1013,6 +1021,24 @@ def test_chunks_of_large_files_grow(terabytes, by):
     count = len(negotiate(desc, TilingRequest(by), memory_bytes=1 << 40).chunks[0])
     wanted = min(frames / 256, 10_000)
     assert 0.95 * wanted <= count <= min(1.02 * wanted, 10_000)
+
+
+def test_chunks_of_large_files_grow_to_half_of_the_memory():
+    desc = describe((18_000_000,), (512, 512))
+    assert 1000 < negotiate(desc, memory_bytes=1 << 30).chunks[0][0] <= 1024
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shape", "whole", "budget", "expected"),
+    [
+        ((8, 6, 4), (16, 6, 4), 2, 24, (1, 6, 4)),
+        ((8, 6, 4), (16, 6, 4), 2, 12, (1, 3, 4)),
+        ((10, 6, 4), (10, 6, 4), 1, 100, (4, 6, 4)),  # of 10 frames, parts of 4, 4 and 2
+        ((10, 6, 4), (20, 6, 4), 1, 100, (2, 6, 4)),
+    ],
+)
+def test_divided_sizes(sizes, shape, whole, budget, expected):
+    assert divided(sizes, shape, whole, budget) == expected
 
 
 @pytest.mark.thorough
