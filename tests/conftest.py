@@ -20,6 +20,7 @@ from chromium.pages import chromium, served  # noqa: F401 - fixtures
 from formats_table import TABLE
 from hypothesis import HealthCheck, settings
 
+from dask_tiled.apart import calls
 from dask_tiled.errors import warn_once
 from dask_tiled.reading import mapped
 from dask_tiled.reading.backends import BACKENDS
@@ -287,6 +288,14 @@ def one_machine():
         patch.delenv("COLUMNS", raising=False)
         with dask.config.set(num_workers=MACHINE["processors"]):
             yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def patience_by_the_clock():
+    """Let child processes read files for 12 s by the clock instead of 3: machines may pause."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(calls, "BY_THE_CLOCK", 40)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -16,7 +16,9 @@ import pytest
 from checks import wait_for
 
 from dask_tiled import CorruptFileError, DatasetError, describe, open_dataset
+from dask_tiled.apart import calls
 from dask_tiled.apart.calls import EndedError, apart
+from dask_tiled.apart.child import BY_THE_CLOCK
 from dask_tiled.files.paths import give_back
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
@@ -97,7 +99,7 @@ def test_deadly_files_give_pixels_or_an_error(tmp_path, capfd, name):
 
 
 @pytest.mark.slow
-def test_wait_for_a_writer_has_a_deadline(tmp_path):
+def test_wait_for_a_writer_has_a_deadline(tmp_path, monkeypatch):
     """The library waits if metadata are damaged in a file that is marked as open."""
     path, copy = tmp_path / "a.h5", tmp_path / "copy.h5"
     with h5py.File(path, "w", libver="latest") as file:
@@ -109,6 +111,7 @@ def test_wait_for_a_writer_has_a_deadline(tmp_path):
     np.testing.assert_array_equal(open_dataset(copy), DATA)
     content[content.find(b"OHDR") + 8] ^= 0xFF
     copy.write_bytes(content)
+    monkeypatch.setattr(calls, "BY_THE_CLOCK", BY_THE_CLOCK)
     with pytest.raises(CorruptFileError, match="the deadline was exceeded"):
         describe(copy)
 
@@ -136,9 +139,10 @@ def test_idle_processes_end_if_descriptors_are_scarce(tmp_path, started):
     assert len(started) == 2
 
 
-def test_limits_of_a_job():
+def test_limits_of_a_job(monkeypatch):
     """Jobs are limited in processor time, in elapsed time (ten times that), and in memory."""
-    for waste in (partial(sum, range(1 << 50)), partial(time.sleep, 60)):
+    monkeypatch.setattr(calls, "BY_THE_CLOCK", BY_THE_CLOCK)
+    for waste in (partial(sum, range(1 << 50)), partial(time.sleep, 3600)):
         with apart() as run, pytest.raises(EndedError, match="the deadline was exceeded"):
             run(0.1, 1 << 30, waste)
     with apart() as run, pytest.raises(MemoryError):
@@ -212,7 +216,7 @@ def test_programs_without_standard_streams(tmp_path):
 def test_failure_to_start_a_process_raises(tmp_path, monkeypatch, executable):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["a"] = np.zeros((3, 4, 5))
-    monkeypatch.setattr(sys.modules[EndedError.__module__], "_idle", [])
+    monkeypatch.setattr(calls, "_idle", [])
     monkeypatch.setattr("multiprocessing.spawn._python_exe", executable)
     with pytest.raises(DatasetError, match="cannot start a process"):
         open_dataset(tmp_path / "a.h5")
