@@ -1,6 +1,7 @@
 """Fixtures for all tests: real files, samples, and settings of hypothesis and dask."""
 
 import gc
+import math
 import multiprocessing
 import os
 import platform
@@ -22,6 +23,7 @@ from hypothesis import HealthCheck, settings
 
 from dask_tiled.apart import calls
 from dask_tiled.errors import warn_once
+from dask_tiled.kernels.compiling import NOTICE
 from dask_tiled.reading import mapped
 from dask_tiled.reading.backends import BACKENDS
 from dask_tiled.reading.mapped import MappedWindows
@@ -295,6 +297,15 @@ def patience_by_the_clock():
     """Let child processes read files for 12 s by the clock instead of 3: machines may pause."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(calls, "BY_THE_CLOCK", 40)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def compiled_silently():
+    """Print no notice about kernels: a second after the first one, it hits any test's output."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NOTICE, "_is_said", True)
+        patch.setattr(NOTICE, "_spent", -math.inf)
         yield
 
 
