@@ -104,14 +104,24 @@ class Arriving:
         ran = self._tasks.step(complete=self._ended)
         if ran or any(grew) or self._ended:
             return ran or any(grew)
-        if all(x.ended or time.monotonic() - x.grown > rest for x in files):
-            for x in files:
-                x.finish()
-            self._begin_again()
-            self._ended = True
-            absent = (f"{x.layout.files[-1].path}: {x.missing}" for x in files if x.missing)
-            self.lacking = ", ".join(absent)
+        if not self._rest(rest):
+            return False
+        # The last description may be older than what was appended since.
+        grew = [x.look(at_once=True) for x in files]
+        if any(grew) or not self._rest(rest):
+            return True
+        for x in files:
+            x.finish()
+        self._begin_again()
+        self._ended = True
+        absent = (f"{x.layout.files[-1].path}: {x.missing}" for x in files if x.missing)
+        self.lacking = ", ".join(absent)
         return False
+
+    def _rest(self, seconds: float) -> bool:
+        """Return whether no file has grown for some seconds, or will."""
+        now = time.monotonic()
+        return all(x.ended or now - x.grown > seconds for x in self._files.values())
 
     def _begin_again(self) -> None:
         """Begin the tasks again if frames have changed that counted as complete."""

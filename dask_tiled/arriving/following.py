@@ -80,10 +80,15 @@ class Following(Growth):
         """Whether frames may still come or change."""
         return bool(self.missing) or self.may_be_revised
 
-    def look(self) -> bool:
+    def look(self, *, at_once: bool = False) -> bool:
         """Describe the files again if they have changed; return whether frames were added.
 
         Threads may share the files: one looks at a time.
+
+        Parameters
+        ----------
+        at_once : bool
+            Describe them also soon after a description that has taken long.
 
         Raises
         ------
@@ -93,7 +98,7 @@ class Following(Growth):
         if not self._looking.acquire(blocking=False):
             return False
         try:
-            return self._look()
+            return self._look(at_once=at_once)
         finally:
             self._looking.release()
 
@@ -109,12 +114,13 @@ class Following(Growth):
             if self.layout.is_by_time and not self.ended:
                 self._describe(ends=True)
 
-    def _look(self) -> bool:
+    def _look(self, *, at_once: bool) -> bool:
         now, writer = time.monotonic(), self._opening.writer
         ends = not self.ended and writer is not None and not writer.is_running
         sizes, since = self._present(), now - self._described
         is_same = self.ended or (sizes == self._sizes and since < DESCRIBE)
-        if not ends and (is_same or since < SHARE * self._took):
+        is_soon = since < SHARE * self._took and not at_once
+        if not ends and (is_same or is_soon):
             return False
         self._sizes = sizes
         return self._describe(ends=ends)

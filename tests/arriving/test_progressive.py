@@ -10,6 +10,7 @@ from acquisitions import Acquisition, growing
 from formats_table import TABLE
 
 import dask_tiled
+from dask_tiled.arriving import following
 from dask_tiled.testing import write_raw
 
 pytestmark = pytest.mark.thorough
@@ -125,6 +126,21 @@ def test_frames_that_never_come_are_missing_ones(floats):
     assert last.exact
     assert last.missing == 125
     assert (last.values == dask_tiled.open_dataset(path, **options).sum((2, 3)).compute()).all()
+
+
+def test_files_are_described_before_they_count_as_complete(floats, monkeypatch):
+    """Descriptions that take long are rare: the last one may lack what has come since."""
+    path, options, acquisition = floats
+    monkeypatch.setattr(following, "SHARE", 1e9)
+    arr = dask_tiled.open_dataset(path, **options, follow=True)
+    states = dask_tiled.progressive(arr.sum((2, 3)), every=0, rest=0.2)
+    next(states)
+    acquisition.write_to(acquisition.size // 2)
+    assert next(states).missing < 125
+    acquisition.write_to(acquisition.size)
+    *_, last = states
+    assert (last.exact, last.missing) == (True, 0)
+    np.testing.assert_array_equal(last.values, arr.refresh().sum((2, 3)))
 
 
 def test_replaced_files_and_nothing_to_compute_are_errors(floats):
