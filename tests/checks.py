@@ -45,6 +45,14 @@ def refused(path, match=None, kind=DatasetError, *, detailed=False):
         assert f"found {error.found}" in str(error)
 
 
+def refuses(path, match=None, kind=DatasetError, *, content=None, detailed=False, **options):
+    """Expect an error that names a file when it is opened, with other content if given."""
+    if content is not None:
+        path.write_bytes(content)
+    with refused(path, match, kind, detailed=detailed):
+        open_dataset(path, **options)
+
+
 def opens_or_raises(path, *, facts=False, most=1 << 24, **options):
     """Open and compute a file; the only error allowed is a DatasetError that names a file.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from formats_table import TABLE
+from formats_table import ONE_OF_EACH, TABLE
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from strategies import selections, shown
@@ -225,7 +225,7 @@ def test_detection(sample_of, tmp_path, name):
     for path in paths:
         if sample.known_by == "content":
             assert recognised_as(path) == own
-            for suffix in ["", ".unknown", *sorted(suffixes)]:
+            for suffix in ["", ".unknown", *(sorted(suffixes) if name in ONE_OF_EACH else ())]:
                 other = shutil.copy(path, tmp_path / f"other{suffix}")
                 assert recognised_as(other) == own
         elif sample.known_by == "suffix":

@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import pytest
-from checks import axes_text, refused
+from checks import axes_text, refused, refuses
 from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import CorruptFileError, TruncatedFileError, describe, open_dataset
@@ -63,8 +63,7 @@ def test_channels(tmp_path):
     with refused(path, "a line is damaged", CorruptFileError):
         open_dataset(path, channels=100).compute()
     for wrong in 0, 1 << 17, 2.5:
-        with refused(path, "channels"):
-            open_dataset(path, channels=wrong)
+        refuses(path, "channels", channels=wrong)
 
 
 def patched(path, at, value):
@@ -88,8 +87,7 @@ def patched(path, at, value):
 def test_damaged_containers(tmp_path, at, value, match):
     path = write_bcf(tmp_path / "map.bcf", COUNTS)
     patched(path, at, value)
-    with refused(path, match):
-        open_dataset(path)
+    refuses(path, match)
 
 
 def test_damaged_maps(tmp_path):
@@ -97,23 +95,20 @@ def test_damaged_maps(tmp_path):
     content = path.read_bytes()
     start = content.index(struct.pack("<iiII", 7, 5, 4096, 1))
     patched(path, start, 0)
-    with refused(path, "invalid size of the map", CorruptFileError):
-        open_dataset(path)
+    refuses(path, "invalid size of the map", CorruptFileError)
     patched(path, start, 8)
-    with refused(path, "the map ends early", TruncatedFileError, detailed=True):
-        open_dataset(path)
+    refuses(path, "the map ends early", TruncatedFileError, detailed=True)
     patched(path, start, 7)
     patched(path, start + 0x1A0, 6)
-    with refused(path, "a pixel or line is damaged", CorruptFileError):
-        open_dataset(path)
-    path.write_bytes(content.replace(b"SpectrumData0\0", b"SpectrumDataX\0"))
-    with refused(path, "no such entry"):
-        open_dataset(path)
+    refuses(path, "a pixel or line is damaged", CorruptFileError)
+    refuses(path, "no such entry", content=content.replace(b"SpectrumData0\0", b"SpectrumDataX\0"))
     path.write_bytes(content.replace(b"<CalibLin>1E-2", b"<CalibLin>none"))
     assert describe(path).axes[-1].scale == 1
-    path.write_bytes(content.replace(b"</TRTSpectrumDatabase>", b"</TRTSpectrumDatabas>>"))
-    with refused(path, "the XML cannot be read"):
-        open_dataset(path)
+    refuses(
+        path,
+        "the XML cannot be read",
+        content=content.replace(b"</TRTSpectrumDatabase>", b"</TRTSpectrumDatabas>>"),
+    )
 
 
 def test_scattered_chunks(tmp_path):
@@ -123,9 +118,7 @@ def test_scattered_chunks(tmp_path):
     at = 0x118 + first * 1100 + 32
     (number,) = struct.unpack_from("<I", content, at)
     content[at : at + 4] = struct.pack("<I", number + 5)
-    path.write_bytes(content)
-    with refused(path, "scattered chunks are not supported"):
-        open_dataset(path)
+    refuses(path, "scattered chunks are not supported", content=content)
 
 
 @by_row(rows_of("bcf"))

@@ -8,7 +8,7 @@ from checks import axes_text
 from libertem_reader import libertem_reads
 from manifest import by_file, manifest
 
-from dask_tiled import CorruptFileError, TilingRequest, describe, open_dataset
+from dask_tiled import CorruptFileError, describe, open_dataset
 from dask_tiled.testing import check_format, counting_frames, write_blo
 
 pytestmark = pytest.mark.usefixtures("synchronous")
@@ -55,18 +55,6 @@ def test_synthetic_files_equal_libertem(written, tmp_path):
         check_format(written[name], FILES[name][0], cuts=2)
         swapped = name.startswith("uint16 >")
         assert (theirs["frames"] != FILES[name][0]).any() == swapped
-
-
-def test_chunks_and_tiles_shrink_to_the_data_set(written):
-    """LiberTEM #434 allocated tiles of 1000 x 800 frames for a file of a few."""
-    path = written["uint8 < 258"]
-    for options in (
-        {"chunks": (1000, 800, 128, 128)},
-        {"tiling": TilingRequest(depth=1 << 40, nbytes=1 << 50)},
-    ):
-        arr = open_dataset(path, **options)
-        assert arr.chunksize == arr.shape
-        np.testing.assert_array_equal(arr, EIGHT)
 
 
 def test_axes_and_metadata(written):

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.usefixtures("synchronous")
 ROWS = manifest("DM3/DM4")
 RAMP = "dm/2D/test_fft_packed_complex8.dm4"
 SPECTRA = "dm/2D/test-MonarcCL_spectrum-SI.dm4"
-DTYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8", "c8", "c16", "?"]
 COLOUR = np.dtype({"names": list("RGBA"), "formats": ["u1"] * 4, "offsets": [2, 1, 0, 3]})
 
 
@@ -105,8 +104,8 @@ def test_synthetic_file_of_every_shape(tmp_path, version, transposed, shape):
     np.testing.assert_array_equal(as_stored(frames, desc), rosettasciio(path))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_synthetic_file_of_every_dtype(tmp_path, dtype):
+@pytest.mark.parametrize("dtype", ["i1", "i8", "u8", "c16", "?"])
+def test_synthetic_file_of_other_dtypes(tmp_path, dtype):
     frames = counting_frames((2, 3, 4, 5), dtype)
     path = write_dm(tmp_path / "a.dm4", frames, transposed=True, thumbnail=False)
     check_format(path, frames, cuts=3)

@@ -170,6 +170,7 @@ def test_scan_is_in_the_file_beside_a_master(master):
     header = desc.metadata["hdf5"]
     assert header["nav_shape_from"] == "Scan Size Y and Scan Size X in s.h5/STEM Metadata"
     assert header["facts"]["s.h5/STEM Metadata"]["Pixel Size"] == (0.25, 0.25)
+    assert desc.doubts == ()
     check_format(master, FRAMES.reshape(3, 4, 5, 7), cuts=3)
 
 
@@ -182,6 +183,7 @@ def test_scan_without_a_fitting_shape_is_square(master):
         file["entry/data/data_000002"] = FRAMES[:2]
     desc = describe(master)
     assert desc.nav_shape == (3, 3)
+    assert [doubt.settle for doubt in desc.doubts] == ["pass nav_shape=(3, 3)"]
     assert desc.metadata["hdf5"]["nav_shape_from"].startswith("inferred")
     assert [axis.scale for axis in desc.axes[:2]] == [0.5, 0.5]
     master.with_name("s.h5").unlink()

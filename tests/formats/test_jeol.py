@@ -4,7 +4,7 @@ import struct
 
 import numpy as np
 import pytest
-from checks import refused
+from checks import refused, refuses
 from kinds import KINDS, assert_equals_row, by_row, path_of, rows_of
 from rsciio import jeol
 
@@ -71,12 +71,9 @@ def test_lists(tmp_path):
     np.testing.assert_array_equal(open_dataset(path), IMAGE)
     with refused(tmp_path / "Sample/d.txt", "not a data set of JEOL", CorruptFileError):
         open_dataset(path, dataset=3)
-    with refused(path, "a file that the list names is missing", TruncatedFileError):
-        open_dataset(path, dataset=4)
-    with refused(path, "no such dataset"):
-        open_dataset(path, dataset=5)
-    with refused(tmp_path / "Sample/a.img", "no such dataset"):
-        open_dataset(tmp_path / "Sample/a.img", dataset=1)
+    refuses(path, "a file that the list names is missing", TruncatedFileError, dataset=4)
+    refuses(path, "no such dataset", dataset=5)
+    refuses(tmp_path / "Sample/a.img", "no such dataset", dataset=1)
     with refused(write_jeol_list(tmp_path / "none.ASW", []), "names no files"):
         open_dataset(tmp_path / "none.ASW")
 
@@ -86,26 +83,19 @@ def test_damaged_files(tmp_path):
     content = path.read_bytes()
     at = content.rindex(b"Size\0") + 5 + 8
     path.write_bytes(content[:at] + struct.pack("<i", 31) + content[at + 4 :])
-    with refused(path, "does not fit its size", CorruptFileError, detailed=True):
-        open_dataset(path)
-    path.write_bytes(content[:-300])
-    with refused(path, kind=TruncatedFileError):
-        open_dataset(path)
+    refuses(path, "does not fit its size", CorruptFileError, detailed=True)
+    refuses(path, kind=TruncatedFileError, content=content[:-300])
     path = write_jeol_spectrum(tmp_path / "a.EDS", COUNTS)
     content = path.read_bytes()
-    path.write_bytes(content[:1000])
-    with refused(path, kind=TruncatedFileError):
-        open_dataset(path)
+    refuses(path, kind=TruncatedFileError, content=content[:1000])
     path.write_bytes(content[:454] + struct.pack("<i", -1) + content[458:])
-    with refused(path, "invalid number of channels", CorruptFileError, detailed=True):
-        open_dataset(path)
+    refuses(path, "invalid number of channels", CorruptFileError, detailed=True)
 
 
 def test_too_many_entries(tmp_path, monkeypatch):
     path = write_jeol_list(tmp_path / "a.ASW", ["a.img"] * 20)
     monkeypatch.setattr(entries, "MOST_ENTRIES", 20)
-    with refused(path, "too many entries", CorruptFileError):
-        open_dataset(path)
+    refuses(path, "too many entries", CorruptFileError)
 
 
 ROWS = [row for row in rows_of("jeol", "SERIES") if not row["file"].endswith((".pts", ".ASW"))]

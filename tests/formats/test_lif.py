@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from checks import axes_text, refused
+from checks import axes_text, refuses
 from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import (
@@ -97,8 +97,7 @@ def test_several_images(tmp_path):
         for dataset in (name, number):
             arr = open_dataset(path, dataset=dataset)
             np.testing.assert_array_equal(arr.compute(), pixels)
-    with refused(path, "no such dataset", detailed=True):
-        open_dataset(path, dataset="third")
+    refuses(path, "no such dataset", detailed=True, dataset="third")
 
 
 def test_mosaics(tmp_path):
@@ -115,20 +114,16 @@ def test_mosaics(tmp_path):
     check_format(path, expected, cuts=4, mosaic=True)
     assert describe(path, mosaic=True).dims == ("c", "y", "x")
     flipped = write_lif(tmp_path / "other.lif", {"cells": tiles}, "cmyx", flipped=True, **options)
-    with refused(flipped, "flipped or swapped"):
-        open_dataset(flipped, mosaic=True)
+    refuses(flipped, "flipped or swapped", mosaic=True)
     few = write_lif(
         tmp_path / "few.lif", {"cells": tiles}, "cmyx", lengths=lengths, positions=positions[:2]
     )
-    with refused(few, "invalid tile positions", CorruptFileError, detailed=True):
-        open_dataset(few, mosaic=True)
+    refuses(few, "invalid tile positions", CorruptFileError, detailed=True, mosaic=True)
 
 
 def test_mosaic_without_positions_raises(path):
-    with refused(path, "the image has no tiles with positions", detailed=True):
-        open_dataset(path, mosaic=True)
-    with refused(path, "invalid mosaic"):
-        open_dataset(path, mosaic="no")
+    refuses(path, "the image has no tiles with positions", detailed=True, mosaic=True)
+    refuses(path, "invalid mosaic", mosaic="no")
 
 
 @pytest.mark.parametrize(
@@ -148,9 +143,7 @@ def test_unsupported_files_raise(path, old, new, match):
     data = path.read_bytes()
     before, after = (text.encode("utf-16-le") for text in (old, new))
     assert data.count(before)
-    path.write_bytes(data.replace(before, after, 1))
-    with refused(path, match):
-        open_dataset(path)
+    refuses(path, match, content=data.replace(before, after, 1))
 
 
 @pytest.mark.parametrize("place", [0, 8, 17])
@@ -159,18 +152,14 @@ def test_damaged_marks_of_a_block_raise(path, place):
     block = 13 + 2 * int.from_bytes(content[9:13], "little")  # behind the XML in UTF-16
     assert content[block + place] in {0x70, 0x2A}
     content[block + place] = 1
-    path.write_bytes(content)
-    with refused(path, kind=CorruptFileError):
-        open_dataset(path)
+    refuses(path, kind=CorruptFileError, content=content)
 
 
 @pytest.mark.parametrize("encoding", ["utf8", "utf-8-sig", "utf-16"])
 def test_project_files_raise(tmp_path, encoding):
     path = tmp_path / "project.xlef"
     xml = '<?xml version="1.0"?>\n<LMSDataContainerHeader Version="2"></LMSDataContainerHeader>'
-    path.write_bytes(xml.encode(encoding))
-    with refused(path, "XLEF and XLIF files are not supported"):
-        open_dataset(path)
+    refuses(path, "XLEF and XLIF files are not supported", content=xml.encode(encoding))
 
 
 @by_row(rows_of("lif"))

@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 import tifffile
+from checks import refuses
 from eiger_writer import write_eiger
 
 from dask_tiled import (
@@ -412,6 +413,7 @@ def test_lost_frames_inside_files_of_a_series(tmp_path, lost):
 def test_lost_frames_in_file_order_are_in_doubt(tmp_path):
     path = write_mib(tmp_path / "scan.mib", FRAMES, hdr=False)
     remove_frames(path, 12, [3, 6])
+    refuses(path, "frames are missing inside.*expected 10; found 12", TruncatedFileError)
     desc = describe(path, nav_shape=(10,))
     (doubt,) = desc.doubts
     text = "their sequence numbers lack 2 inside scan.mib"

@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 import pytest
-from checks import axes_text, refused
+from checks import axes_text, refused, refuses
 from kinds import assert_equals_row, by_row, path_of, rows_of
 
 from dask_tiled import CorruptFileError, DatasetError, TruncatedFileError, describe, open_dataset
@@ -65,11 +65,9 @@ def test_interrupted_scan(tmp_path):
     path = write_pts(tmp_path / "map.pts", COUNTS[:1], lines=7)
     with pytest.warns(MissingFramesWarning):
         assert not open_dataset(path).any().compute()
-    with refused(path, "frames are missing"):
-        open_dataset(path, missing="raise")
+    refuses(path, "frames are missing", missing="raise")
     assert len(describe(path).missing) == 256
-    with refused(path, "invalid frames"):
-        open_dataset(path, frames=slice(None))
+    refuses(path, "invalid frames", frames=slice(None))
 
 
 def test_overflowing_counts_raise(tmp_path):
@@ -88,38 +86,29 @@ WRONG = ["all", 1, slice(9, 12), slice(2, 1), slice("a"), slice(None, None, 0)]
 
 @pytest.mark.parametrize("frames", WRONG, ids=str)
 def test_invalid_frames_raise(path, frames):
-    with refused(path, "invalid frames", detailed=True):
-        open_dataset(path, frames=frames)
+    refuses(path, "invalid frames", detailed=True, frames=frames)
 
 
 def test_unsupported_scans_raise(tmp_path):
     for pixels in "512x384", "what", "9999999999x9999999999":
         path = write_pts(tmp_path / "map.pts", COUNTS, pixels=pixels)
-        with refused(path, "unsupported scan", detailed=True):
-            open_dataset(path)
+        refuses(path, "unsupported scan", detailed=True)
 
 
 def test_truncated_files(path):
     content = path.read_bytes()
-    path.write_bytes(content[:-100])
-    with refused(path, "the file is cut off", TruncatedFileError, detailed=True):
-        open_dataset(path)
+    refuses(path, "the file is cut off", TruncatedFileError, detailed=True, content=content[:-100])
     left = COUNTS.sum() - open_dataset(path, cut=True).sum().compute()
     assert 0 < left < 50
-    path.write_bytes(content[:4000])
-    with refused(path, "the file is cut off", TruncatedFileError):
-        open_dataset(path, cut=True)
-    path.write_bytes(content[:500])
-    with refused(path, "ends inside the header", TruncatedFileError):
-        open_dataset(path)
+    refuses(path, "the file is cut off", TruncatedFileError, cut=True, content=content[:4000])
+    refuses(path, "ends inside the header", TruncatedFileError, content=content[:500])
 
 
 def test_longer_files(path):
     """Words that are appended would be counts."""
     content = path.read_bytes()
     path.write_bytes(content + struct.pack("<HHH", 0x9000, 0x8000, 0xB007))
-    with refused(path, "the file is longer than its header says", CorruptFileError, detailed=True):
-        open_dataset(path)
+    refuses(path, "the file is longer than its header says", CorruptFileError, detailed=True)
     assert open_dataset(path, cut=True).sum().compute() == COUNTS.sum() + 1
 
 
@@ -135,27 +124,29 @@ def test_length_of_the_whole_file(path):
     content = content[:32] + struct.pack("<I", len(content)) + content[36:]
     path.write_bytes(content)
     np.testing.assert_array_equal(open_dataset(path).compute(), SUM)
-    path.write_bytes(content + bytes(6))
-    with refused(path, "cut off or longer than its header says", TruncatedFileError):
-        open_dataset(path)
-    path.write_bytes(content[:-6])
-    with refused(path, "the file is cut off;", TruncatedFileError):
-        open_dataset(path)
+    refuses(
+        path,
+        "cut off or longer than its header says",
+        TruncatedFileError,
+        content=content + bytes(6),
+    )
+    refuses(path, "the file is cut off;", TruncatedFileError, content=content[:-6])
     (data,) = struct.unpack("<I", content[28:32])
-    path.write_bytes(content[:32] + bytes(4) + content[36:data])
-    with refused(path, "the file is cut off;", TruncatedFileError):
-        open_dataset(path)
+    refuses(
+        path,
+        "the file is cut off;",
+        TruncatedFileError,
+        content=content[:32] + bytes(4) + content[36:data],
+    )
 
 
 def test_damaged_headers_raise(path):
     content = path.read_bytes()
     path.write_bytes(content[:24] + struct.pack("<I", 1 << 30) + content[28:])
-    with refused(path, "invalid header", CorruptFileError, detailed=True):
-        open_dataset(path)
+    refuses(path, "invalid header", CorruptFileError, detailed=True)
     at = content.index(b"Params\0") - 4
     path.write_bytes(content[:at] + struct.pack("<I", 1 << 30) + content[at + 4 :])
-    with refused(path, "ends inside an entry", TruncatedFileError):
-        open_dataset(path)
+    refuses(path, "ends inside an entry", TruncatedFileError)
 
 
 def test_template_without_name(path):

@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from checks import refused
+from checks import refused, refuses
 
 from dask_tiled import (
     CorruptFileError,
@@ -259,8 +259,7 @@ def test_hdr_in_a_list_raises(tmp_path, names):
 def test_hdr_without_any_mib_raises(tmp_path):
     path = write_mib(tmp_path / "scan.mib", FRAMES)
     path.unlink()
-    with refused(tmp_path / "scan.hdr", r"\.mib"):
-        open_dataset(tmp_path / "scan.hdr")
+    refuses(tmp_path / "scan.hdr", r"\.mib")
 
 
 def test_pattern_opens_the_files_that_it_matches(tmp_path):
