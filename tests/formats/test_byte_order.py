@@ -4,9 +4,10 @@ import re
 
 import numpy as np
 import pytest
+from checks import refuses
 
 import dask_tiled
-from dask_tiled import DatasetError, describe, open_dataset
+from dask_tiled import describe, open_dataset
 from dask_tiled.testing import (
     counting_frames,
     write_edf,
@@ -96,8 +97,7 @@ def test_the_order_of_the_user_replaces_the_told_one(tmp_path, write):
     swapped = open_dataset(path, byte_order="big", doubts="raise")
     np.testing.assert_array_equal(swapped, FRAMES.byteswap())
     for wrong in (">", "Big", 1, ["big"]):
-        with pytest.raises(DatasetError, match=r"invalid byte_order; expected 'little' or 'big'"):
-            describe(path, byte_order=wrong)
+        refuses(path, r"invalid byte_order; expected 'little' or 'big'", byte_order=wrong)
 
 
 @pytest.mark.parametrize("encoding", ["raw", "hex"])
@@ -108,8 +108,7 @@ def test_nrrd_has_to_tell_the_order(tmp_path, encoding):
     header = re.sub(rb"\nendian: \w+", b"", path.read_bytes().partition(b"\n\n")[0])
     pixels = stored.tobytes() if encoding == "raw" else stored.tobytes().hex().encode()
     path.write_bytes(header.replace(b"raw", encoding.encode()) + b"\n\n" + pixels)
-    with pytest.raises(DatasetError, match=r"'endian'.*or the option byte_order"):
-        describe(path)
+    refuses(path, r"'endian'.*or the option byte_order")
     arr = open_dataset(path, byte_order="big", doubts="raise")
     np.testing.assert_array_equal(arr, FRAMES)
 

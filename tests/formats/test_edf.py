@@ -6,6 +6,7 @@ import gzip
 import fabio
 import numpy as np
 import pytest
+from checks import refuses
 from fabio.edfimage import EdfImage
 
 import dask_tiled
@@ -90,8 +91,7 @@ def test_different_frames_raise(tmp_path):
 )
 def test_invalid_header_raises(tmp_path, keys, error, match):
     path = write_edf(tmp_path / "scan.edf", np.ones((1, 5, 7), "u2"), keys=keys)
-    with pytest.raises(error, match=match):
-        dask_tiled.open_dataset(path)
+    refuses(path, match, error)
 
 
 def test_missing_header_raises(tmp_path):
@@ -105,9 +105,7 @@ def test_missing_header_raises(tmp_path):
         b"{" * (1 << 21): (dask_tiled.UnknownFormatError, "no header"),
     }
     for content, (error, match) in cases.items():
-        path.write_bytes(content)
-        with pytest.raises(error, match=match):
-            dask_tiled.describe(path)
+        refuses(path, match, error, content=content)
 
 
 GE = {"Num_Images": 3, "HeaderID": "EH:000001:000000:000000"}
@@ -141,8 +139,7 @@ def test_more_images_than_announced_leave_a_doubt(tmp_path, announced):
 def test_fewer_images_than_announced_are_missing(tmp_path):
     frames = counting_frames((3, 5, 7), "u2")
     path = write_ge(tmp_path / "dark.edf", frames, announced=5)
-    with pytest.raises(dask_tiled.TruncatedFileError, match="as in the key Num_Images"):
-        dask_tiled.describe(path)
+    refuses(path, "as in the key Num_Images", dask_tiled.TruncatedFileError)
     arr = dask_tiled.open_dataset(path, missing="fill")
     np.testing.assert_array_equal(arr, np.pad(frames, ((0, 2), (0, 0), (0, 0))))
     assert len(arr.description.missing) == 2
@@ -152,8 +149,7 @@ def test_more_images_than_a_compressed_file_can_hold(tmp_path):
     """They are refused before a list of them is made."""
     frames = counting_frames((3, 5, 7), "u2")
     path = write_ge(tmp_path / "dark.edf.gz", frames, announced=2**32 - 1, pack=gzip.compress)
-    with pytest.raises(dask_tiled.TruncatedFileError, match="of this size cannot hold"):
-        dask_tiled.describe(path)
+    refuses(path, "of this size cannot hold", dask_tiled.TruncatedFileError)
 
 
 @pytest.mark.parametrize("announced", [None, 3])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from checks import refuses
 
 import dask_tiled
 from dask_tiled.formats.registry import _registered
@@ -57,16 +58,14 @@ def test_truncated_file_raises(tmp_path):
     write_spe(path, np.ones((6, 7, 9), "<u2"), 3)
     path.write_bytes(path.read_bytes()[:-1])
 
-    with pytest.raises(dask_tiled.TruncatedFileError, match="run7"):
-        dask_tiled.open_dataset(path)
+    refuses(path, "run7", dask_tiled.TruncatedFileError)
 
 
 def test_invalid_header_raises(tmp_path):
     path = tmp_path / "run7.spe"
     write_spe(path, np.ones((6, 7, 9), "<u2"), 17)
 
-    with pytest.raises(dask_tiled.CorruptFileError, match=r"byte 108 \(datatype\).*found 17"):
-        dask_tiled.open_dataset(path, format="spe")
+    refuses(path, r"byte 108 \(datatype\).*found 17", dask_tiled.CorruptFileError, format="spe")
 
 
 @pytest.mark.slow

@@ -8,14 +8,13 @@ import warnings
 
 import numpy as np
 import pytest
-from checks import axes_text, refused, write_hdf5
+from checks import axes_text, refused, refuses, write_hdf5
 from eiger_writer import write_eiger
 from manifest import by_file, manifest
 
 from dask_tiled import (
     Corrections,
     CorruptFileError,
-    DatasetError,
     DoubtWarning,
     TruncatedFileError,
     describe,
@@ -136,15 +135,13 @@ def test_missing_last_files_of_a_master(tmp_path):
     path = write_master(tmp_path, np.ones((2, 4, 5, 6), "u2"), links=4)
     with pytest.warns(DoubtWarning, match=r"data_000003, and 1 more cannot be read"):
         assert open_dataset(path).shape == (8, 5, 6)
-    with pytest.raises(TruncatedFileError, match="data_000003"):
-        open_dataset(path, missing="raise")
+    refuses(path, "data_000003", TruncatedFileError, missing="raise")
 
 
 def test_pixel_mask_of_an_eiger(eiger):
     """Pixels with any bit in the mask are repaired; a mask of another shape is ignored."""
     path, frames = eiger
-    with pytest.raises(DatasetError, match="no pixel mask in the file"):
-        open_dataset(path, dataset="/entry/data", corrections="dataset")
+    refuses(path, "no pixel mask in the file", dataset="/entry/data", corrections="dataset")
     mask = np.zeros((64, 48), "u4")
     mask[3, 4], mask[:, 20], mask[40, 40] = 1, 8, 1 << 31
     with h5py.File(path, "a") as file:
@@ -198,16 +195,14 @@ def test_links_and_the_choice_of_a_dataset(tmp_path):
     ):
         with h5py.File(path, "a") as file:
             file[f"a/b/{name}"] = link
-        with pytest.raises(TruncatedFileError, match=f"at /a/b/{name}; found {lost}"):
-            describe(path)
+        refuses(path, f"at /a/b/{name}; found {lost}", TruncatedFileError)
         assert describe(path, dataset="a/data").shape == DATA.shape
-        with pytest.raises(TruncatedFileError, match=f"at /a/b/{name}; found {lost}"):
-            describe(path, dataset=f"a/b/{name}/data")
+        refuses(
+            path, f"at /a/b/{name}; found {lost}", TruncatedFileError, dataset=f"a/b/{name}/data"
+        )
     for name in ("text", "scalar", "a/none"):
-        with pytest.raises(DatasetError, match="no such dataset of numbers"):
-            describe(path, dataset=name)
-    with pytest.raises(DatasetError, match="different shape"):
-        describe(path, dataset="a/data", sig_shape=(42,))
+        refuses(path, "no such dataset of numbers", dataset=name)
+    refuses(path, "different shape", dataset="a/data", sig_shape=(42,))
 
 
 LEADS = {
@@ -286,8 +281,7 @@ def test_links_out_of_the_folder_raise_only_if_followed(tmp_path):
     for name, expected in {"a/small": DATA[0], "a/b": DATA}.items():
         np.testing.assert_array_equal(open_dataset(path, dataset=name), expected)
     for options in ({}, {"dataset": "a"}, {"dataset": "a/out"}):
-        with pytest.raises(DatasetError, match=r"the link /a/out.*outside_folder=True"):
-            describe(path, **options)
+        refuses(path, r"the link /a/out.*outside_folder=True", **options)
     assert "/a/out" in describe(path, outside_folder=True).metadata["hdf5"]["datasets"]
 
 
@@ -316,12 +310,9 @@ def test_circular_links(tmp_path):
         file["frames"] = DATA
     np.testing.assert_array_equal(open_dataset(path), DATA)
     for name in "abc":
-        with pytest.raises(DatasetError, match="no such dataset of numbers"):
-            describe(path, dataset=name)
-    with pytest.raises(CorruptFileError, match="has itself as a source"):
-        describe(path, dataset="part")
-    with pytest.raises(CorruptFileError, match="has itself as a source"):
-        describe(path, dataset="whole")
+        refuses(path, "no such dataset of numbers", dataset=name)
+    refuses(path, "has itself as a source", CorruptFileError, dataset="part")
+    refuses(path, "has itself as a source", CorruptFileError, dataset="whole")
 
 
 @pytest.mark.parametrize("how", ["old", "new", "swmr"])
@@ -336,8 +327,7 @@ def test_files_open_for_writing(tmp_path, how):
         np.testing.assert_array_equal(open_dataset(path).compute(), DATA)
         shutil.copy(path, copy)  # as if another process was writing
     if how == "new":
-        with pytest.raises(CorruptFileError, match="already open for write"):
-            describe(copy)
+        refuses(copy, "already open for write", CorruptFileError)
     else:
         np.testing.assert_array_equal(open_dataset(copy).compute(), DATA)
 
@@ -360,8 +350,7 @@ def test_missing_libraries(tmp_path, monkeypatch, library, compression):
     options = {"data": np.zeros_like(DATA), "compression": compression}
     path = write_hdf5(tmp_path / "a.h5", lambda file: file.create_dataset("d", **options))
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(DatasetError, match=rf'{library}, .* pip install "dask-tiled\[hdf5\]"'):
-        describe(path)
+    refuses(path, rf'{library}, .* pip install "dask-tiled\[hdf5\]"')
 
 
 @pytest.mark.usefixtures("hdf5_here")

@@ -7,6 +7,7 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
+from checks import refuses
 
 import dask_tiled
 from dask_tiled.testing import check_format, counting_frames, write_mgh
@@ -76,8 +77,7 @@ def test_invalid_header_raises(tmp_path, at, value, match):
     struct.pack_into(">i", data, at, value)
     path.write_bytes(data)
 
-    with pytest.raises(dask_tiled.CorruptFileError, match=match):
-        dask_tiled.describe(path, "mgh")
+    refuses(path, match, dask_tiled.CorruptFileError, format="mgh")
     with pytest.raises(dask_tiled.DatasetError):  # found by its suffix
         dask_tiled.describe(path)
 
@@ -94,5 +94,4 @@ def test_sizes_beyond_the_file_raise(tmp_path, size, suffix):
         data = gzip.compress(data)
     path.write_bytes(data)
 
-    with pytest.raises(dask_tiled.TruncatedFileError, match="brain"):
-        dask_tiled.describe(path)
+    refuses(path, "brain", dask_tiled.TruncatedFileError)

@@ -10,6 +10,7 @@ import warnings
 import mrcfile
 import numpy as np
 import pytest
+from checks import refuses
 from manifest import by_file, expected_of, manifest
 
 import dask_tiled
@@ -76,9 +77,7 @@ def test_compressed_files(tmp_path, module):
     path.write_bytes(module.compress(plain)[:-20])
     with pytest.raises(DatasetError, match="packed"):
         dask_tiled.open_dataset(path).compute()
-    path.write_bytes(module.compress(b"something else"))
-    with pytest.raises(UnknownFormatError):
-        dask_tiled.open_dataset(path)
+    refuses(path, kind=UnknownFormatError, content=module.compress(b"something else"))
 
 
 @pytest.mark.parametrize("name", ["movie", "final", "0_Virt 0_sum", "ext1_Ext 1"])
@@ -202,8 +201,7 @@ def test_volume_stack_has_an_axis_for_the_volumes(tmp_path):
     with mrcfile.open(path) as theirs:
         np.testing.assert_array_equal(theirs.data, volumes)
     write_header(path, struct.pack("<i", 5), at=36)
-    with pytest.raises(CorruptFileError, match="MZ"):
-        dask_tiled.describe(path)
+    refuses(path, "MZ", CorruptFileError)
 
 
 def test_extended_header_of_fei_is_metadata_of_the_first_section(tmp_path):
@@ -319,8 +317,7 @@ def test_sums_of_another_size_keep_the_scales_of_their_headers(tmp_path, name):
 def test_unsupported_modes_raise(tmp_path, mode):
     path = write_mrc(tmp_path / "a.mrc", counting_frames((2, 5, 7), "i2"))
     write_header(path, struct.pack("<i", mode), at=12)
-    with pytest.raises(DatasetError, match=f"mode.*found {mode}"):
-        dask_tiled.describe(path)
+    refuses(path, f"mode.*found {mode}")
 
 
 def test_absent_bytes_of_the_extended_header(tmp_path):
@@ -335,12 +332,15 @@ def test_absent_bytes_of_the_extended_header(tmp_path):
     ):
         np.testing.assert_array_equal(dask_tiled.open_dataset(path), frames)
     np.testing.assert_array_equal(dask_tiled.open_dataset(path, extended_header=0), frames)
-    with pytest.raises(TruncatedFileError, match="4 frames, as in the header field NZ"):
-        dask_tiled.describe(path, extended_header=frames[0].nbytes)
+    refuses(
+        path,
+        "4 frames, as in the header field NZ",
+        TruncatedFileError,
+        extended_header=frames[0].nbytes,
+    )
     arr = dask_tiled.open_dataset(path, extended_header=frames[0].nbytes, nav_shape=(3,))
     np.testing.assert_array_equal(arr, frames[1:])
-    with pytest.raises(DatasetError, match="extended_header"):
-        dask_tiled.describe(path, extended_header=-1)
+    refuses(path, "extended_header", extended_header=-1)
     with open(path, "ab") as file:
         file.write(frames[0].tobytes())  # now the bytes are there
     assert not dask_tiled.describe(path).doubts
@@ -376,7 +376,9 @@ def test_the_sign_of_bytes_in_older_files_is_in_doubt(tmp_path):
         assert desc.dtype == "i1"
     unsigned = dask_tiled.open_dataset(path, signed=False)
     np.testing.assert_array_equal(unsigned, frames.view("u1"))
-    with pytest.raises(DatasetError, match="invalid signed"):
-        dask_tiled.describe(path, signed="no")
-    with pytest.raises(DatasetError, match="found signed=True for mode 1"):
-        dask_tiled.describe(write_mrc(tmp_path / "b.mrc", frames.astype("i2")), signed=True)
+    refuses(path, "invalid signed", signed="no")
+    refuses(
+        write_mrc(tmp_path / "b.mrc", frames.astype("i2")),
+        "found signed=True for mode 1",
+        signed=True,
+    )

@@ -221,8 +221,7 @@ def test_no_tiffdata_where_the_pages_are_unknown(tmp_path):
     both = image(SHAPE, "<TiffData/>") + image(SHAPE, "", name="other", number=1)
     path = write_pages(tmp_path / "a.ome.tif", FLAT, document(both))
     np.testing.assert_array_equal(read(path), PLANES)
-    with pytest.raises(TruncatedFileError, match=r"'other' are missing.*format=.tiff."):
-        open_dataset(path, dataset=1)
+    refuses(path, r"'other' are missing.*format=.tiff.", TruncatedFileError, dataset=1)
 
 
 def test_planes_that_are_equally_spaced_are_one_piece(tmp_path):
@@ -379,8 +378,7 @@ def test_other_nav_shapes_keep_the_order_of_planes(tmp_path):
         padded = np.concatenate([expected, np.full((6, 5, 7), 9)])[:count]
         np.testing.assert_array_equal(found.compute(), padded)
         assert found.description.dims == ("frame", "y", "x")
-    with pytest.raises(DatasetError, match="too large"):
-        open_dataset(members[0], nav_shape=10**12)
+    refuses(members[0], "too large", nav_shape=10**12)
 
 
 # Images, samples, axes
@@ -416,8 +414,7 @@ def test_datasets_by_number_and_by_name(tmp_path):
         0,
     ]  # that of the first page
     for dataset in (2, -1, "third", 1.0, True):
-        with pytest.raises(DatasetError, match="no such dataset"):
-            open_dataset(tmp_path / names[0], dataset=dataset)
+        refuses(tmp_path / names[0], "no such dataset", dataset=dataset)
 
 
 def write_images(folder, stacks, *, one_uuid=False, binary=False):
@@ -480,8 +477,7 @@ def test_samples_are_an_axis_of_the_frames(tmp_path, planar):
         np.testing.assert_array_equal(arr.compute(), frames)
     xml = document(image((2, 4, 1, 5, 7), "<TiffData/>", dtype="u1"))
     write_pages(path, frames, xml, photometric="rgb", planarconfig=planar)
-    with pytest.raises(CorruptFileError, match="SizeC"):
-        open_dataset(path)
+    refuses(path, "SizeC", CorruptFileError)
 
 
 def test_scales_units_and_names(tmp_path):

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from checks import axes_text
+from checks import axes_text, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -125,8 +125,7 @@ def test_keys_in_capitals_and_comments(tmp_path):
 def test_lost_digit_of_a_size_raises(tmp_path):
     path, header = write_ripple(tmp_path / "a.rpl", counting_frames((3, 4, 15), "u2"))
     header.write_text(header.read_text().replace("width\t15", "width\t1"))
-    with pytest.raises(CorruptFileError, match=r"a\.raw: .*longer than expected from the header"):
-        dask_tiled.describe(path)
+    refuses(path, r"a\.raw: .*longer than expected from the header", CorruptFileError)
 
 
 def test_missing_or_short_files_are_named(tmp_path):

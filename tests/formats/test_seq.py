@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from checks import refuses
 from libertem_reader import libertem_reads
 
 import dask_tiled
@@ -92,8 +93,7 @@ def test_missing_corrections_are_named(tmp_path):
     path = write_seq(tmp_path / "a.seq", FRAMES)
     (corrections,) = write_seq_corrections(path, dark=DARK)
     corrections.rename(tmp_path / "a.dark.mrc")
-    with pytest.raises(DatasetError, match=r"a\.seq\.dark\.mrc"):
-        open_dataset(path, corrections="dataset")
+    refuses(path, r"a\.seq\.dark\.mrc", corrections="dataset")
 
 
 def test_bad_pixels_of_a_part_of_an_oblong_sensor(tmp_path):
@@ -139,9 +139,7 @@ def test_headers_of_other_frames_raise(tmp_path, at, value, where):
     """Frames are not compressed, not coloured, and fit into their records."""
     path = write_seq(tmp_path / "a.seq", FRAMES)
     content = path.read_bytes()
-    path.write_bytes(content[:at] + value.to_bytes(4, "little") + content[at + 4 :])
-    with pytest.raises(DatasetError, match=where):
-        describe(path)
+    refuses(path, where, content=content[:at] + value.to_bytes(4, "little") + content[at + 4 :])
 
 
 def test_half_a_character_in_a_name(tmp_path):
