@@ -4,8 +4,7 @@ import struct
 
 import imagecodecs
 import numpy as np
-
-KINDS = {"H": 3, "I": 4}
+from tiff_writer import directory, head
 
 
 def write_lsm(
@@ -45,41 +44,29 @@ def write_lsm(
                     strips[number].append(end)
                     end += len(part)
         file.seek(0)
-        file.write(b"II*\0" + struct.pack("<I", ifds[0]))
+        file.write(head(ifds[0]))
         for number, at in enumerate(ifds):
             is_thumb = number % 2
             count = 1 if is_thumb else channels
             shape = thumb.shape if is_thumb else (height, width)
             bits = 8 if is_thumb else 16
-            entries = [
-                (254, "I", [is_thumb]),
-                (256, "I", [shape[1]]),
-                (257, "I", [shape[0]]),
-                (258, "H", [bits] * count),
-                (259, "H", [5 if lzw and not is_thumb else 1]),
-                (262, "H", [1]),
-                (273, "I", [place % wrap for place in strips[number]]),
-                (277, "H", [count]),
-                (279, "I", [shape[0] * shape[1] * bits // 8] * count),  # also if compressed
-                (284, "H", [2]),
-                *([] if is_thumb or number else [(34412, "B", [facts_at])]),
-            ]
-            values_at, values, fields = at + 2 + 12 * len(entries) + 4, b"", b""
-            for tag, form, numbers in entries:
-                if form == "B":
-                    fields += struct.pack("<HHII", tag, 1, len(facts), *numbers)
-                    continue
-                packed = struct.pack(f"<{len(numbers)}{form}", *numbers)
-                fields += struct.pack("<HHI", tag, KINDS[form], len(numbers))
-                if len(packed) > 4 or (tag == 258 and count == 2):  # as Zeiss stores two
-                    fields += struct.pack("<I", values_at + len(values))
-                    values += packed
-                else:
-                    fields += packed.ljust(4, b"\0")
+            entries = {
+                254: (4, is_thumb),
+                256: (4, shape[1]),
+                257: (4, shape[0]),
+                258: (3, *[bits] * count),
+                259: (3, 5 if lzw and not is_thumb else 1),
+                262: (3, 1),
+                273: (4, *(place % wrap for place in strips[number])),
+                277: (3, count),
+                279: (4, *[shape[0] * shape[1] * bits // 8] * count),  # also if compressed
+                284: (3, 2),
+                **({} if is_thumb or number else {34412: (1, {len(facts): facts_at})}),
+            }
             following = ifds[number + 1] if number + 1 < len(ifds) else 0
-            content = struct.pack("<H", len(entries)) + fields + struct.pack("<I", following)
+            apart = (258,) if count == 2 else ()  # as Zeiss stores two
             file.seek(at)
-            file.write(content + values)
+            file.write(directory(entries, at, following=following, apart=apart))
         file.seek(facts_at)
         file.write(facts)
     return path

@@ -2,6 +2,8 @@
 
 import struct
 
+from tiff_writer import directory, head
+
 
 def write_stk(
     path,
@@ -14,7 +16,6 @@ def write_stk(
     wavelengths=None,
     pixel=None,
     unit="um",
-    more=(),
 ):
     """Write planes of (plane, y, x).
 
@@ -37,16 +38,15 @@ def write_stk(
     sizes = [one * width * planes.itemsize for one in heights]
     offsets = [start + sum(sizes[:k]) for k in range(len(sizes))]
     entries = {
-        256: (4, 1, width),
-        257: (4, 1, height),
-        258: (3, 1, 8 * planes.itemsize),
-        259: (3, 1, 1),
-        262: (3, 1, 1),
-        273: (4, len(sizes), *offsets),
-        277: (3, 1, 1),
-        278: (4, 1, rows),
-        279: (4, len(sizes), *sizes),
-        **dict(more),
+        256: (4, width),
+        257: (4, height),
+        258: (3, 8 * planes.itemsize),
+        259: (3, 1),
+        262: (3, 1),
+        273: (4, *offsets),
+        277: (3, 1),
+        278: (4, rows),
+        279: (4, *sizes),
     }
     facts = {}
     if pixel is not None:
@@ -54,26 +54,17 @@ def write_stk(
         facts[6] = put(f"I{len(unit) + 1}s", len(unit) + 1, unit.encode() + b"\0")
     facts[1] = 0  # MinScale, a number and no offset
     pairs = [number for pair in sorted(facts.items()) for number in pair]
-    places = {33628: (4, len(facts), put(f"{len(pairs)}I", *pairs))}
+    places = {33628: (4, {len(facts): put(f"{len(pairs)}I", *pairs)})}
     if distances is not None or times is not None:
         table = []
         for k in range(count):
             day, now = times[k] if times else (2_460_000, 0)
             table += [*(distances[k] if distances else (0, 1)), day, now, day, now]
-        places[33629] = 5, count, put(f"{6 * count}I", *table)
+        places[33629] = 5, {count: put(f"{6 * count}I", *table)}
     if wavelengths is not None:
         table = [number for wave in wavelengths for number in (wave, 1)]
-        places[33630] = 5, count, put(f"{2 * count}I", *table)
-    places[33631] = 4, count, put("H", 0)
-    fields = []
-    for tag, (kind, length, *numbers) in sorted((entries | places).items()):
-        if len(numbers) > 1:
-            field = struct.pack(f"{order}I", put(f"{length}I", *numbers))
-        else:
-            field = struct.pack(order + ("H2x" if kind == 3 else "I"), *numbers)
-        fields.append(struct.pack(f"{order}HHI", tag, kind, length) + field)
-    head = b"II*\0" if order == "<" else b"MM\0*"
-    content[:8] = head + struct.pack(f"{order}I", len(content))
-    content += struct.pack(f"{order}H", len(fields)) + b"".join(fields) + bytes(4)
-    path.write_bytes(content)
+        places[33630] = 5, {count: put(f"{2 * count}I", *table)}
+    places[33631] = 4, {count: put("H", 0)}
+    content[:8] = head(len(content), order)
+    path.write_bytes(content + directory(entries | places, len(content), order=order))
     return path

@@ -293,7 +293,7 @@ def check_open_size(sample):
 
 @EVERY
 def test_truncated_files(tmp_path, name):
-    """Files truncated at some twelve lengths have no wrong frames."""
+    """Files truncated at twelve lengths in all, or three each, have no wrong frames."""
     sample = TABLE[name](tmp_path, "scan")
     nav_shape = sample.expected.shape[: sample.expected.ndim - sample.sig_dims]
     ways = [{}, {"missing": "fill", "fill_value": FILL}]
@@ -301,7 +301,7 @@ def test_truncated_files(tmp_path, name):
     cut = sample.cut or sample.members
     for path in cut:
         whole = path.read_bytes()
-        for length in np.linspace(len(whole) - 1, 0, max(5, 12 // len(cut)), dtype=int).tolist():
+        for length in np.linspace(len(whole) - 1, 0, max(3, 12 // len(cut)), dtype=int).tolist():
             os.truncate(path, length)
             opens = [check_cut(sample, path, options) for options in ways]
             if opens[-1] and nav_shape:

@@ -19,6 +19,7 @@ from checks import least_peak, refuses
 from hypothesis import given
 from hypothesis import strategies as st
 from manifest import by_file, expected_of, manifest
+from tiff_writer import directory, head
 
 from dask_tiled import (
     CorruptFileError,
@@ -149,18 +150,7 @@ def tiny(path, pixels, shape, *, bits=8, order="<", **more):
     }
     entries = {tag: entry for tag, entry in entries.items() if entry is not None}
     at = 8 + len(pixels)
-    start = at + 2 + 12 * len(entries) + 4
-    fields, values = b"", b""
-    for tag, (kind, *numbers) in sorted(entries.items()):
-        content = struct.pack(f"{order}{len(numbers)}{'xBBHI'[kind]}", *numbers)
-        where = struct.pack(f"{order}I", start + len(values))
-        if len(content) > 4:
-            values += content
-        field = where if len(content) > 4 else content.ljust(4, b"\0")
-        fields += struct.pack(f"{order}HHI4s", tag, kind, len(numbers), field)
-    magic = b"II*\0" if order == "<" else b"MM\0*"
-    head = magic + struct.pack(f"{order}I", at) + pixels
-    path.write_bytes(head + struct.pack(f"{order}H", len(entries)) + fields + bytes(4) + values)
+    path.write_bytes(head(at, order) + pixels + directory(entries, at, order=order))
     return path
 
 
@@ -810,17 +800,14 @@ def test_invalid_shapes_are_ignored(tmp_path, shape):
 def test_pages_that_share_a_list_of_strips_are_bounded(tmp_path):
     """Each page takes few bytes of the file, but many in memory."""
     pages, strips = 60, 1000
-    out = bytearray(b"II*\0" + bytes(4) + struct.pack("<I", 8) * strips)
-    link = 4
-    for _ in range(pages):
-        out[link : link + 4] = struct.pack("<I", len(out))
-        tags = [(256, 4, 1, 1), (257, 4, 1, strips), (258, 3, 1, 8), (259, 3, 1, 8), (262, 3, 1, 1)]
-        tags += [(273, 4, strips, 8), (277, 3, 1, 1), (278, 4, 1, 1), (279, 4, strips, 8)]
-        out += struct.pack("<H", len(tags)) + b"".join(struct.pack("<HHII", *e) for e in tags)
-        link = len(out)
-        out += bytes(4)
+    tags = {256: (4, 1), 257: (4, strips), 258: (3, 8), 259: (3, 8), 262: (3, 1), 277: (3, 1)}
+    tags |= {273: (4, {strips: 8}), 278: (4, 1), 279: (4, {strips: 8})}
+    size, at = len(directory(tags, 0)), 8 + 4 * strips
+    ends = [at + size * k for k in range(1, pages)] + [0]
+    links = (directory(tags, 0, following=end) for end in ends)
     path = tmp_path / "a.tif"
-    refuses(path, "too many strips or tiles", CorruptFileError, content=out)
+    content = head(at) + struct.pack("<I", 8) * strips + b"".join(links)
+    refuses(path, "too many strips or tiles", CorruptFileError, content=content)
 
 
 def test_a_description_that_ends_with_the_file(tmp_path):
