@@ -3,7 +3,7 @@
 import dask
 import numpy as np
 import pytest
-from checks import refuses
+from checks import axes_text, refuses
 from conftest import DATA
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,9 +88,7 @@ def test_voxel_sizes_are_scales_and_unknown_keys_are_metadata(tmp_path):
     path, header = write_gis(tmp_path / "a.ima", array, voxel_size=sizes, further=further)
     check_format(path, array, cuts=2)
     desc = dask_tiled.describe(header)
-    assert desc.dims == ("dim_4", "t", "z", "y", "x")
-    assert [axis.scale for axis in desc.axes] == [5, 4, 3, 2, 0.5]
-    assert [axis.units for axis in desc.axes] == ["", "", "mm", "mm", "mm"]
+    assert axes_text(desc) == "dim_4 5, t 4, z 3 mm, y 2 mm, x 0.5 mm"
     facts = desc.metadata["gis"]["header"]
     assert facts["patient"] == "A. -dx Name -7"
     assert facts["dx"] == 0.5
