@@ -10,7 +10,7 @@ import pytest
 import zarr
 
 from dask_tiled import CorruptFileError, DatasetError, Piece, from_pieces, to_references
-from dask_tiled.codecs.pipeline import Pipeline
+from dask_tiled.codecs.pipeline import Pipeline, of_numcodecs
 from dask_tiled.codecs.shards import index_size
 from dask_tiled.testing import counting_frames
 
@@ -153,6 +153,7 @@ def test_pipelines_with_a_kernel(codec, config, kernel):
 def test_codecs_of_numcodecs_only(written):
     """Codecs of numcodecs without a fast path decode, and their output size is checked."""
     pieces = written(lambda part: numcodecs.get_codec({"id": "base64"}).encode(part.copy()))
+    assert of_numcodecs({"id": "a", "b": 1}) == {"name": "numcodecs.a", "configuration": {"b": 1}}
     for codecs in ({"id": "base64"}, ["bytes", "numcodecs.base64"]):
         arr = opened(pieces, codecs)
         np.testing.assert_array_equal(arr, PIXELS)

@@ -21,7 +21,7 @@ from dask_tiled.model.description import Description
 from dask_tiled.model.indexing import Cut
 from dask_tiled.model.layout import Layout
 from dask_tiled.model.pieces import Piece, piece_table
-from dask_tiled.tiling.bases import bases
+from dask_tiled.tiling.bases import Base, bases
 from dask_tiled.tiling.limits import MOST_CHUNKS
 from dask_tiled.tiling.sizes import divided, least_count
 
@@ -871,6 +871,15 @@ def test_blocks_of_the_scan():
     tiny = negotiate(desc, chunk_bytes=1)
     assert sizes_of(tiny) == (32, 32, 64, 64)
     assert "larger than the limit" in tiny.explain()
+
+
+@pytest.mark.parametrize(
+    ("block", "start", "step", "size", "lead"),
+    [(32, 5, 1, 32, 5), (8, 6, 2, 4, 3), (6, 4, 4, 3, 1), (4, 0, 4, 1, 0), (4, 3, 9, 1, 0)],
+)
+def test_blocks_of_cut_axes(block, start, step, size, lead):
+    """Positions 4, 8, 12, ... of blocks of 6 may be cut at 12, 24, ...: the first group has two."""
+    assert Base.of(block, start, step) == (size, lead)
 
 
 def test_scattered_frames_have_no_blocks():
