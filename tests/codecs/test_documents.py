@@ -150,6 +150,21 @@ def test_pipelines_with_a_kernel(codec, config, kernel):
     assert Pipeline([BIG, documents[1]], (4, 5), np.dtype("u2")).kernel[0] == ""
 
 
+@pytest.mark.parametrize(
+    ("codecs", "dtype", "can_encode"),
+    [
+        (["bytes"], "u2", True),
+        ([BIG, GZIP, "crc32c"], "c8", True),
+        ([TURNED, "bytes"], "u2", False),
+        (PIPELINES[2], "u2", False),
+        (["bytes"], "?", False),
+        (["bytes", "numcodecs.zlib"], "u2", False),
+    ],
+)
+def test_pipelines_that_encode(codecs, dtype, can_encode):
+    assert Pipeline(codecs, (4, 6, 8), np.dtype(dtype)).can_encode == can_encode
+
+
 def test_codecs_of_numcodecs_only(written):
     """Codecs of numcodecs without a fast path decode, and their output size is checked."""
     pieces = written(lambda part: numcodecs.get_codec({"id": "base64"}).encode(part.copy()))
