@@ -163,3 +163,13 @@ def test_checksums_of_zstd(checksum):
     data = np.arange(100, dtype="u1")
     found = BYTE_CODECS["zstd"].encode(config, data, np.empty(200, "u1"))
     assert bytes(found) == numcodecs.Zstd(3, checksum=bool(checksum)).encode(data)
+
+
+@pytest.mark.parametrize(
+    ("shuffle", "number"), [("noshuffle", 0), ("shuffle", 1), ("bitshuffle", 2)]
+)
+def test_shuffles_of_blosc(shuffle, number):
+    config = {"cname": "zstd", "clevel": 5, "shuffle": shuffle, "typesize": 2, "blocksize": 0}
+    data = np.arange(1000, dtype="u2").view("u1")
+    found = BYTE_CODECS["blosc"].encode(config, data, np.empty(4000, "u1"))
+    assert bytes(found) == numcodecs.Blosc("zstd", 5, number, 0, 2).encode(data)

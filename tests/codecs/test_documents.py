@@ -157,7 +157,8 @@ def test_pipelines_with_a_kernel(codec, config, kernel):
         ([BIG, GZIP, "crc32c"], "c8", True),
         ([TURNED, "bytes"], "u2", False),
         (PIPELINES[2], "u2", False),
-        (["bytes"], "?", False),
+        (["bytes"], "?", True),
+        (["bytes"], "S3", False),
         (["bytes", "numcodecs.zlib"], "u2", False),
     ],
 )
