@@ -1,11 +1,13 @@
 """Workers are asked before work begins: files, folders, libraries and versions."""
 
+import asyncio
 import os
 import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import dask
 import numpy as np
@@ -176,10 +178,22 @@ def test_workers_that_leave_are_not_asked(client, root, monkeypatch):
 
 def test_silent_workers_are_left_out(client, root, monkeypatch):
     """A stopped process does not keep an export from beginning."""
-    monkeypatch.setattr(workers, "PATIENCE", -9)
-    arr = open_dataset(root / "data" / "scan.npy")
+    arr, silent, run = open_dataset(root / "data" / "scan.npy"), [], Client.run
     with joining(client, "stopped") as address:
         pid = client.run(os.getpid)[address]
+
+        def asked(*args, **options):
+            request = run(*args, **options)
+            if options.get("workers") == [address]:
+                silent.append(request)
+            return request
+
+        def answered(request, seconds):  # for that worker no longer than a second
+            return asyncio.wait_for(request, 1 if request in silent else seconds)
+
+        monkeypatch.setattr(Client, "run", asked)
+        impatient = SimpleNamespace(gather=asyncio.gather, wait_for=answered)
+        monkeypatch.setattr(workers, "asyncio", impatient)
         os.kill(pid, signal.SIGSTOP)
         told = {one.address: one for one in ask(client, question_of([arr.description])).workers}
         assert told[address].answer is None
