@@ -27,6 +27,8 @@ _importing: dict[str, Any] = getattr(import_module("importlib._bootstrap"), "_mo
 _locks: list[Any] = []
 _held: dict[int, list[Any]] = {}
 """Locks that a thread has taken for its fork."""
+_listed: dict[int, list[Any]] = {}
+"""Locks that other threads may hold when a thread forks."""
 
 
 def after_fork(function: Callable[[], None]) -> None:
@@ -64,8 +66,9 @@ def _before() -> None:
         left = max(0.0, end - time.monotonic())
         _held[get_ident()] = [lock for lock in _locks if lock.acquire(timeout=left)]
         if not _others_import() or time.monotonic() >= end:
-            return
+            break
         _in_parent()
+    _listed[get_ident()] = [*_locks_of_properties()]
 
 
 def _others_import() -> bool:
@@ -76,22 +79,25 @@ def _others_import() -> bool:
 
 
 def _in_parent() -> None:
+    _listed.pop(get_ident(), None)
     for lock in reversed(_held.pop(get_ident(), ())):
         lock.release()
 
 
 def _in_child() -> None:
     _held.clear()
-    for lock in (*_locks, *_locks_of_properties()):
+    for lock in (*_locks, *_listed.pop(get_ident(), ())):
         lock._at_fork_reinit()  # noqa: SLF001 - as threading and logging do
+    _listed.clear()
 
 
 def _locks_of_properties() -> Iterator[Any]:
     """Yield the locks of cached properties of all classes, which Python 3.11 has.
 
-    A thread that optimises a graph of dask holds one: it is too late to wait for that.
+    A thread that optimises a graph of dask holds one, for too long to wait. They are listed before
+    the fork: a child that looks at all classes copies their memory.
     """
-    if sys.version_info >= (3, 12):
+    if sys.version_info >= (3, 12) or len(sys._current_frames()) == 1:  # noqa: SLF001
         return
     seen: set[type] = {object}
     classes: list[type] = [object]
