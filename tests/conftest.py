@@ -108,6 +108,13 @@ def pytest_collection_finish():
     gc.enable()
 
 
+@pytest.fixture(scope="module")
+def quick_collections():
+    """Exempt what exists from garbage collection: in a long run each takes seconds."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def tmp_path(tmp_path_factory):
     """Return a new folder; pytest's is named after the test, and patterns of errors match that."""

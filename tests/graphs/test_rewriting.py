@@ -343,13 +343,14 @@ def test_comparisons_are_reduced(paths, name, axes):
     found, wanted = [], []
     ufuncs = np.greater, np.greater_equal, np.less, np.less_equal, np.equal, np.not_equal
     limits = pixels[0, 0, 0, 0], int(np.nanmin(pixels)), 60, 0, -300, 70_000, 2.5, np.nan
-    for compare in ufuncs:
-        for limit in limits:
-            for reduce in (np.any, np.all, np.sum):
-                found += [reduce(compare(arr, limit), axis=axes)]
-                found += [reduce(compare(limit, arr), axis=axes)]
-                wanted += [reduce(compare(pixels, limit), axis=axes)]
-                wanted += [reduce(compare(limit, pixels), axis=axes)]
+    for i, compare in enumerate(ufuncs):
+        for k, limit in enumerate(limits):
+            # Limits on the left alternate: they are turned round, whatever reduces them.
+            for j, reduce in enumerate((np.any, np.all, np.sum)):
+                turned = (i + j + k) % 2
+                of_arr, of_pixels = (arr, limit), (pixels, limit)
+                found += [reduce(compare(*of_arr[:: -1 if turned else 1]), axis=axes)]
+                wanted += [reduce(compare(*of_pixels[:: -1 if turned else 1]), axis=axes)]
     for one, other in zip(dask.compute(*found), wanted, strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)

@@ -21,7 +21,6 @@ from dask_tiled.formats.registry import _MODULES
 
 pytestmark = pytest.mark.slow
 
-GROUPS = [_MODULES[k::2] for k in range(2)]
 KINDS = {"death", "hang", "slow", "error", "memory", "stderr", "warning", "message"}
 
 
@@ -66,11 +65,10 @@ def test_variants_have_seeds_of_their_own():
     assert [seed.name for seed in seeds_of("hdf5 dm5")] == ["hdf5 dm5"]
 
 
-@pytest.mark.parametrize("formats", GROUPS, ids="-".join)
-def test_damaged_files_do_no_harm(formats):
-    code, printed = fuzz(*formats, "--count", "10")
+def test_damaged_files_do_no_harm():
+    code, printed = fuzz("--count", "10")
     assert code == 0, printed
-    assert printed.count("PASS") == len(formats) + 1
+    assert printed.count("PASS") == len(_MODULES) + 1
 
 
 def test_every_planted_fault_is_found():

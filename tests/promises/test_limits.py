@@ -466,7 +466,7 @@ def test_no_writable_folder(tmp_path):
 HERE = f"import sys; sys.path.insert(0, {str(Path(dask_tiled.__file__).parents[1])!r})"
 WORK = """
 import sys
-import dask.array, distributed, numpy as np, zarr
+import dask.array, numpy as np, zarr
 import dask_tiled
 
 def work(folder):
@@ -541,6 +541,7 @@ except MemoryError:
 }
 FORKS = """
 import gc, json, os
+import distributed, matplotlib.pyplot, tqdm.auto  # once, not in every fork
 from dask_tiled.kernels.decoding import compiled
 
 compiled("copy")  # the first kernel takes numba a while

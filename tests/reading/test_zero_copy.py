@@ -21,7 +21,7 @@ from dask_tiled.system import pages
 from dask_tiled.system.pages import is_cached
 from dask_tiled.testing import counting_frames, write_npy, write_raw
 
-pytestmark = pytest.mark.usefixtures("synchronous", "at_rest")
+pytestmark = pytest.mark.usefixtures("quick_collections", "synchronous", "at_rest")
 
 FRAMES = counting_frames((12, 32, 32), "u2")
 RAW = {"format": "raw", "dtype": "u2", "sig_shape": (32, 32)}

@@ -207,6 +207,7 @@ def kept(batch, last=[]):  # noqa: B006 - of a worker
 
 
 @pytest.mark.thorough
+@pytest.mark.usefixtures("quick_collections")
 @pytest.mark.parametrize("size", [1, 4])
 @pytest.mark.parametrize("transform", [None, kept])
 def test_batches_of_workers_stay_as_they_are(source, way, size, transform):
