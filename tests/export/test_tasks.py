@@ -150,7 +150,7 @@ def workspaces(block):
 @pytest.mark.slow
 def test_tasks_keep_no_memory(tmp_path):
     """Workers hold a workspace for each thread, not for each task whose result is wanted."""
-    counts = da.zeros(24, int, chunks=1).map_blocks(workspaces, dtype=int, meta=np.empty(0, int))
+    counts = da.zeros(9, int, chunks=1).map_blocks(workspaces, dtype=int, meta=np.empty(0, int))
     options = {"n_workers": 1, "threads_per_worker": 2, "processes": True, **ANY_PORT}
     with LocalCluster(**options) as cluster, Client(cluster):
         results = {"sum": counts.sum()}

@@ -92,9 +92,9 @@ def test_slices_of_results_of_ten_terabytes(large, monkeypatch):
 @pytest.mark.thorough
 def test_sums_of_terabytes_of_blocks(large):
     """Blocks need a task each; results are combined in three levels."""
-    blocks = large[:200].map_blocks(np.fft.fft2, dtype="c16")
+    blocks = large[:512].map_blocks(np.fft.fft2, dtype="c16")
     tasks, nbytes = sent(blocks.sum(axis=(0, 1)))
-    assert blocks.npartitions > 10_000
+    assert blocks.npartitions > 40_000
     assert len(tasks) <= blocks.npartitions * 1.03
     assert nbytes <= 100 * len(tasks)
     assert depth_of(tasks) <= 1 + 3 + 2

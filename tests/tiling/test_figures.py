@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from checks import ran
+from matplotlib import get_cachedir
 
 from dask_tiled import show
 
@@ -123,7 +124,7 @@ assert figure._repr_png_()[0].startswith(b"\\x89PNG")
 """,
         MPLBACKEND="agg",
         PYTHONWARNINGS="error,ignore::DeprecationWarning",  # by old matplotlib with new pyparsing
-        MPLCONFIGDIR=str(Path(tmp_path)),
+        MPLCONFIGDIR=get_cachedir(),  # it has the list of fonts, which takes long to make
     )
 
 
