@@ -118,16 +118,15 @@ def test_an_epoch_resumes_at_each_batch(source, workers):
     stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
     options = {"batch_size": None, "num_workers": workers}
     options |= {"multiprocessing_context": "fork"} if workers else {}
-    size = 12 if workers else 4  # fewer forks
-    whole = numbers(stateful(batches_of(source, size, shuffle="all", epoch=1), **options))
+    whole = numbers(stateful(batches_of(source, shuffle="all", epoch=1), **options))
     for stop in range(len(whole) + 1):
-        loader = stateful(batches_of(source, size, shuffle="all", epoch=1), **options)
+        loader = stateful(batches_of(source, shuffle="all", epoch=1), **options)
         batches = iter(loader)
         for _ in range(stop):
             next(batches)
         state = loader.state_dict()
         del batches, loader
-        again = stateful(batches_of(source, size, shuffle="all"), **options)
+        again = stateful(batches_of(source, shuffle="all"), **options)
         again.load_state_dict(state)
         assert numbers(again) == whole[stop:]
 
@@ -139,7 +138,7 @@ def test_an_epoch_resumes_at_each_hundredth_sample(workers, size):
     stateful = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
     options = {"batch_size": None, "num_workers": workers}
     options |= {"multiprocessing_context": "fork"} if workers else {}
-    count = 300
+    count = 300 if workers else 700
     data = {"label": np.arange(count)}
 
     def loader():
