@@ -4,7 +4,6 @@ import math
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from inspect import signature
-from itertools import product
 from threading import get_ident
 
 import dask
@@ -70,7 +69,9 @@ def test_values_equal_those_of_a_graph(arr, name, chunks, monkeypatch):
         monkeypatch.setattr("dask_tiled.graphs.results.LEAST_RESULT_PIXELS", 100)
     if np.iscomplexobj(arr) and name in ("min", "max"):
         pytest.skip("dask orders no complex numbers")
-    for axis, options in product(AXES, ({}, {"keepdims": True})):
+    turn = NAMES.index(name) + CHUNKS.index(chunks)  # each function keeps and drops each axis
+    for k, axis in enumerate(AXES):
+        options = {"keepdims": True} if (turn + k) % 2 else {}
         result = getattr(arr, name)(axis, **options)
         made = getattr(da.Array, name)(arr, axis, **options)
         assert type(result) is LateArray
