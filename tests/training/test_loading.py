@@ -178,7 +178,7 @@ class AllParts(torch.utils.data.IterableDataset):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "workers"), [("fork", 1), ("fork", 2), ("fork", 3), ("fork", 4), ("spawn", 2)]
+    ("method", "workers"), [("fork", 1), ("fork", 2), ("fork", 3), ("fork", 4), ("spawn", 1)]
 )
 def test_real_workers_and_ranks_read_each_sample_once(source, method, workers):
     epochs = defaultdict(list)
