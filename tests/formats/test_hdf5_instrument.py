@@ -86,11 +86,14 @@ NXEM = {
     f"{EVENT}/ebeam_column/electron_source/voltage": (200.0, "kV"),
     f"{EVENT}/optics/semi_convergence_angle": (20, "mrad"),
     f"{EVENT}/optics/camera_length": (25.0, "cm"), f"{EVENT}/optics/magnification": (5e4, ""),
-    f"{EVENT}/scan/dwell_time": (10.0, "us"),
+    f"{EVENT}/scan/dwell_time": (10.0, "us"), f"{EVENT}/optics/defocus": (-30.0, "nm"),
+    f"{EVENT}/ebeam_column/beam_current": (150.0, "pA"),
+    f"{EVENT}/optics/working_distance": (4.0, "mm"),
 }  # fmt: skip
 OF_NXEM = {
     "microscope": "Spectra 300", "beam_energy": 200e3, "magnification": 5e4, "camera_length": 0.25,
     "convergence_angle": 0.02, "dwell_time": 1e-5, "date": "2024-05-01T10:00:00+02:00",
+    "defocus": -30e-9, "beam_current": 150e-12, "working_distance": 4e-3,
 }  # fmt: skip
 EIGER = {
     "entry": {"NX_class": "NXentry"}, "entry/data": {"NX_class": "NXdata"},

@@ -45,6 +45,11 @@ def test_frames_detectors_and_bins(path):
     assert arr.description.axes[-1].scale == 0.02
     assert arr.description.instrument["live_time"].value == 2.25
     assert arr.description.instrument["real_time"].value == 3.0
+    told = arr.metadata["hdf5"]["facts"]["/Data/SpectrumStream/Detectors"]["SuperXG22"]
+    units = {name: unit for name, unit in told.items() if name.endswith("@units")}
+    times, energies = ("RealTime", "LiveTime", "DeadTime"), ("Dispersion", "OffsetEnergy")
+    expected = dict.fromkeys(times, "s") | dict.fromkeys(energies, "eV")
+    assert units == {f"{name}@units": unit for name, unit in expected.items()}
     wide = open_dataset(path, dtype="uint32")
     assert wide.dtype == np.uint32
     np.testing.assert_array_equal(wide, COUNTS.sum(axis=(0, 1)))

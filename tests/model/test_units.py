@@ -64,6 +64,7 @@ def test_incompatible_units_have_no_factor(unit, other):
     [
         ("m", 6e-8, "nm", 1e9), ("m", 3e-4, "µm", 1e6), ("1/m", 2e10, "1/nm", 1e-9),
         ("nm", 2e5, "µm", 1e-3), ("nm", 12.0, "nm", 1.0), ("eV", 2e4, "keV", 1e-3),
+        ("m", 2e7, "km", 1e-3), ("s", 2e5, "s", 1.0), ("rad", 5e4, "rad", 1.0),
         ("m", 1e-20, "pm", 1e12), ("px", 1e6, "px", 1.0), ("", 1e6, "", 1.0), ("m", 0.0, "m", 1.0),
     ],
 )  # fmt: skip
