@@ -203,7 +203,7 @@ def chunk_limit(
     chunk_bytes: int | None,
     memory_bytes: int | None,
     processors: int | None,
-    align_bytes: int = 1,
+    align_bytes: int,
 ) -> Limit:
     """Return the largest size of a chunk in bytes."""
     memory, whose = 0, ""

@@ -112,6 +112,8 @@ def test_requested_frames_and_chunks_stay_whole(desc):
     assert negotiate(desc, "chunk").tile_shape == (12, 16, 8)
     with pytest.raises(TilingError, match=r"whole frames of \(16, 8\), which a consumer requests"):
         negotiate(desc, "frame")
+    answers((4, 16, 8))
+    assert negotiate(desc, TilingRequest("tile", depth=4)).tile_shape == (4, 16, 8)
 
 
 def test_numpy_integers_and_lists_are_accepted(desc):
