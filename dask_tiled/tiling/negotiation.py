@@ -258,7 +258,7 @@ def _grown(q: Question, limit: int, memory: int, align_bytes: int) -> int:
             count = math.prod(map(len, chunks))
         if count <= USUAL_COUNT or frames == MOST_CHUNK_FRAMES:
             break
-        limit = min(most, max(frames + 1, ceil_div(frames * count, USUAL_COUNT)) * frame)
+        limit = min(most, ceil_div(frames * count, USUAL_COUNT) * frame)  # of more frames
     return limit
 
 

@@ -864,6 +864,7 @@ def test_blocks_of_the_scan():
     scheme = negotiate(desc, chunk_bytes=24 * MIB)
     assert sizes_of(scheme) == (32, 96, 64, 64)
     assert "blocks of (32, 32)" in scheme.explain()
+    assert "larger than the limit" not in scheme.explain()
     assert scheme.tile_shape[0] == 32 * 96  # the frames of a block are not consecutive
     shifted = desc.cut([Cut(5, 1, 200), Cut(0, 1, 256), Cut(0, 1, 64), Cut(0, 1, 64)])
     rows = negotiate(shifted, chunk_bytes=64 * MIB).chunks[0]
