@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property, partial
+from threading import get_ident
 from typing import Any, TypeVar
 
 from dask_tiled.errors import OutsideFolderError, StaleFileError
@@ -26,7 +27,9 @@ T = TypeVar("T")
 SHARE = 8
 """A cache keeps at most this fraction (1/8) of the file descriptors that the process may open."""
 PATIENCE = 5.0
-"""Seconds to wait for a descriptor while no thread of the process gets one."""
+"""Seconds to wait for a descriptor while no other thread of the process gets one."""
+LONGEST = 60.0
+"""Seconds to wait at most: other threads may open files for ever."""
 PAUSE = 0.02
 SHORT = {errno.EMFILE, errno.ENFILE}
 HINT = "ulimit -n sets the limit"
@@ -38,8 +41,8 @@ OF_ZARR = "zarr.json", ".zarray", ".zgroup"
 
 GIVES_BACK: list[Callable[[], None]] = []
 """Functions that close idle descriptors, registered by caches."""
-_latest = [0.0]
-"""When a thread got a descriptor for the last time."""
+_latest = [(0.0, 0)]
+"""When a thread got a descriptor for the last time, and its number."""
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
@@ -197,15 +200,25 @@ def with_room(open_: Callable[[], T], path: str, release: Callable[[], None] = l
                 raise
             now = time.monotonic()
             if start is not None:
-                if now > max(start, _latest[0]) + PATIENCE:
+                if now > _deadline(start):
                     raise OSError(error.errno, f"{error.strerror} ({HINT})", path) from error
                 time.sleep(random.uniform(0, PAUSE))  # noqa: S311 - random delays decorrelate threads
             start = start or now
         else:
-            _latest[0] = time.monotonic()
+            _latest[0] = time.monotonic(), get_ident()
             return found
         release()
         give_back()
+
+
+def _deadline(start: float) -> float:
+    """Return until when a thread waits for a descriptor, given when it began.
+
+    Its own successes do not count: `open_` may open one file of two, and close it, each time.
+    """
+    latest, thread = _latest[0]
+    alone = thread == get_ident()
+    return min((start if alone else max(start, latest)) + PATIENCE, start + LONGEST)
 
 
 def open_file(path: str, mode: str = "rb", **options: Any) -> Any:
