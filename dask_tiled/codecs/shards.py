@@ -33,7 +33,7 @@ def index_size(shards: Mapping[str, Any], count: int) -> int:
     """
     codecs = named(shards.get("index_codecs", SEALED))
     names = tuple(codec["name"] for codec in codecs)
-    if names not in (PLAIN, SEALED) or codecs[0].get("configuration") == BIG:
+    if names not in (PLAIN, SEALED):
         raise ValueError(f"a shard index compressed by {codecs}")
     return 16 * count + 4 * (len(names) - 1)
 
@@ -77,7 +77,7 @@ def read_index(
     if nbytes > size:
         raise TruncatedFileError("a shard is too short", path=path, expected=nbytes)
     try:
-        places = parse_index(fetch(at, at + nbytes), nbytes)
+        places = parse_index(fetch(at, at + nbytes), nbytes, shards)
     except ValueError as error:
         problem, where = "the index of a shard is damaged", f"byte {at}"
         raise CorruptFileError(problem, path=path, where=where, found=str(error)) from error
@@ -88,7 +88,7 @@ def read_index(
     return places
 
 
-def parse_index(data: Any, size: int) -> Index:
+def parse_index(data: Any, size: int, shards: Mapping[str, Any]) -> Index:
     """Parse an index of ``size`` bytes into offsets and lengths; -1 and 0 for missing chunks.
 
     Raise a ValueError if the index is damaged.
@@ -96,7 +96,9 @@ def parse_index(data: Any, size: int) -> Index:
     if len(data) != size:
         raise ValueError(f"{len(data)} bytes instead of an index of {size}")
     sealed = without_crc32c(data) if size % 16 else data
-    found = np.frombuffer(sealed, "<u8").reshape(-1, 2)
+    first = named(shards.get("index_codecs", SEALED))[0]
+    numbers = ">u8" if first.get("configuration") == BIG else "<u8"
+    found = np.frombuffer(sealed, numbers).reshape(-1, 2)
     absent = (found == np.uint64(ABSENT)).all(axis=1)
     if (found[~absent] >> np.uint64(62)).any():
         raise ValueError("a chunk beyond the end of any file")

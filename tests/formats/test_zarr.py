@@ -143,6 +143,15 @@ def test_shards_without_all_codecs(tmp_path, name):
     np.testing.assert_array_equal(open_dataset(path).compute(), pixels)
 
 
+def test_indices_of_shards_in_big_endian_order(tmp_path):
+    index = [BytesCodec(endian="big"), Crc32cCodec()]
+    codec = ShardingCodec(chunk_shape=(2, 3), codecs=[BytesCodec()], index_codecs=index)
+    pixels = np.arange(24, dtype="u2").reshape(4, 6)
+    options = {"serializer": codec, "compressors": None, "chunks": (4, 6)}
+    zarr.create_array(tmp_path, data=pixels, **options)
+    np.testing.assert_array_equal(open_dataset(tmp_path).compute(), pixels)
+
+
 def test_shards_that_only_have_an_index(tmp_path):
     codec = ShardingCodec(chunk_shape=(2,), codecs=[BytesCodec()], index_codecs=[BytesCodec()])
     options = {"serializer": codec, "compressors": None, "fill_value": 5, "dtype": "u2"}

@@ -134,7 +134,7 @@ class StoredChunks:
         found = self.reader.get(key, (-nbytes, None) if at_end else (0, nbytes))
         if found is None:
             return None
-        return parse_index(found, nbytes).reshape(*counts, 2)
+        return parse_index(found, nbytes, self.shards).reshape(*counts, 2)
 
 
 def level_array(place: Place, level: Level, chunks: Sequence[tuple[int, ...]]) -> da.Array:
