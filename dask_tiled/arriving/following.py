@@ -38,13 +38,13 @@ class Following(Growth):
     """
 
     def __init__(self, opening: Opening, part: Description) -> None:
-        self._opening = opening
+        self._opening, self.description = opening, part
+        self._sizes = self._present()  # before the description, during which files may grow
         self.description = opening.described(part)
         super().__init__(self.description.layout)
         self.problem, self.ended, self.revisions = "", False, 0
         self.grown = self._described = time.monotonic()
         self._took = 0.0
-        self._sizes = self._present()
         self._looking = Lock()
 
     @classmethod

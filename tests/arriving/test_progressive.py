@@ -11,6 +11,7 @@ from formats_table import TABLE
 
 import dask_tiled
 from dask_tiled.arriving import following
+from dask_tiled.opening.refreshing import Reopening
 from dask_tiled.testing import write_raw
 
 pytestmark = pytest.mark.thorough
@@ -141,6 +142,22 @@ def test_files_are_described_before_they_count_as_complete(floats, monkeypatch):
     *_, last = states
     assert (last.exact, last.missing) == (True, 0)
     np.testing.assert_array_equal(last.values, arr.refresh().sum((2, 3)))
+
+
+def test_growth_during_the_first_description_is_seen(floats, monkeypatch):
+    path, options, acquisition = floats
+    arr = dask_tiled.open_dataset(path, **options, follow=True)
+    described = Reopening.described
+
+    def slowly(*args, **options):
+        found = described(*args, **options)
+        acquisition.write_to(acquisition.size)
+        return found
+
+    monkeypatch.setattr(Reopening, "described", slowly)
+    monkeypatch.setattr(following, "DESCRIBE", 3600)
+    *_, last = dask_tiled.progressive(arr.sum((2, 3)), every=0, rest=0.2)
+    assert (last.exact, last.missing) == (True, 0)
 
 
 def test_replaced_files_and_nothing_to_compute_are_errors(floats):
