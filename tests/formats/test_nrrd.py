@@ -191,6 +191,11 @@ def test_directions_need_three_axes_of_space(tmp_path):
     assert "directions" not in dask_tiled.describe(path).metadata["nrrd"]
 
 
+def test_names_of_types_are_those_of_pynrrd():
+    theirs = {name: kind for name, kind in nrrd.reader._TYPEMAP_NRRD2NUMPY.items() if kind != "V"}
+    assert {name: np.dtype(TYPES[name]).str[1:] for name in theirs} == theirs
+
+
 @pytest.mark.parametrize("name", ["raw", "gz", "gzip", "bz2", "bzip2"])
 def test_names_of_encodings(tmp_path, name):
     encoding = {"raw": "raw", "g": "gzip", "b": "bzip2"}[name if name == "raw" else name[0]]
