@@ -139,6 +139,14 @@ def test_idle_processes_end_if_descriptors_are_scarce(tmp_path, started):
     assert len(started) == 2
 
 
+@pytest.mark.slow
+def test_few_idle_processes_are_kept(started, monkeypatch):
+    monkeypatch.setattr(calls, "MOST_IDLE", 1)
+    with apart(), apart():
+        assert [child.process.poll() for child in started] == [None, None]
+    assert sum(child.process.poll() is None for child in started) == 1
+
+
 def test_limits_of_a_job(monkeypatch):
     """Jobs are limited in processor time, in elapsed time (ten times that), and in memory."""
     monkeypatch.setattr(calls, "BY_THE_CLOCK", BY_THE_CLOCK)
