@@ -144,6 +144,29 @@ def test_files_are_described_before_they_count_as_complete(floats, monkeypatch):
     np.testing.assert_array_equal(last.values, arr.refresh().sum((2, 3)))
 
 
+def test_parts_of_frames_are_growth(floats, monkeypatch):
+    """The last description finds a part of a frame: the rest of it may still come."""
+    path, options, acquisition = floats
+    monkeypatch.setattr(following, "SHARE", 1e9)
+    arr = dask_tiled.open_dataset(path, **options, follow=True)
+    states = dask_tiled.progressive(arr.sum((2, 3)), every=0, rest=0.2)
+    next(states)
+    acquisition.write_to(acquisition.size // 2)
+    next(states)
+    acquisition.write_to(acquisition.size // 2 + 2)
+    look = following.Following.look
+
+    def followed_by_the_rest(self, *, at_once=False):
+        grew = look(self, at_once=at_once)
+        if at_once:
+            acquisition.write_to(acquisition.size)
+        return grew
+
+    monkeypatch.setattr(following.Following, "look", followed_by_the_rest)
+    *_, last = states
+    assert (last.exact, last.missing) == (True, 0)
+
+
 def test_growth_during_the_first_description_is_seen(floats, monkeypatch):
     path, options, acquisition = floats
     arr = dask_tiled.open_dataset(path, **options, follow=True)
