@@ -462,6 +462,16 @@ def test_affine_of_analyze_files_of_spm():
 # Defects of other readers
 
 
+def test_opening_many_volumes_reads_headers_only(tmp_path, loads):
+    """ConfUSIus #329: opening reads no pixels, and a slice its own bytes only."""
+    array = frames_of((50, 40, 30), "i2")
+    paths = [write(tmp_path / f"{k}.nii", array + k) for k in range(5)]
+    arrays = [dask_tiled.open_dataset(path, io="counting") for path in paths]
+    assert loads.nbytes == 0
+    np.testing.assert_array_equal(arrays[3][7, 5], array.T[7, 5] + 3)
+    assert 0 < loads.nbytes <= 2 * 50
+
+
 @pytest.mark.parametrize("kind", KINDS.values(), ids=list(KINDS))
 @pytest.mark.parametrize("offset", [1, 100, 347, -16])
 def test_pixels_inside_the_header_raise(tmp_path, kind, offset):

@@ -349,3 +349,11 @@ def test_several_members_of_gzip_are_one_stream(tmp_path):
     data = VOLUME.tobytes()
     pixels.write_bytes(gzip.compress(data[:half]) + gzip.compress(data[half:]))
     np.testing.assert_array_equal(dask_tiled.open_dataset(path), VOLUME)
+
+
+def test_slices_read_their_own_bytes_of_their_own_files(tmp_path, loads):
+    volume = counting_frames((40, 30, 20), ">i2")
+    *_, path = write_nrrd(tmp_path / "a.nhdr", volume, files=10)
+    arr = dask_tiled.open_dataset(path, io="counting")
+    np.testing.assert_array_equal(arr[7, 5], volume[7, 5])
+    assert 0 < loads.nbytes <= 2 * 20
