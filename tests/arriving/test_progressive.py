@@ -7,6 +7,7 @@ import dask
 import numpy as np
 import pytest
 from acquisitions import Acquisition, growing
+from conftest import ANY_PORT
 from formats_table import TABLE
 
 import dask_tiled
@@ -199,7 +200,7 @@ def test_replaced_files_and_nothing_to_compute_are_errors(floats):
 def test_workers_of_a_cluster_read_what_has_arrived(floats):
     path, options, acquisition = floats
     client = pytest.importorskip("distributed").Client
-    with client(n_workers=1, threads_per_worker=1, dashboard_address=None):
+    with client(n_workers=1, threads_per_worker=1, **ANY_PORT):
         arr = dask_tiled.open_dataset(path, **options, follow=True)
         *_, last = followed(acquisition, results_of(arr), 10)
         check_exact(last, results_of(arr.refresh()))

@@ -2,6 +2,7 @@
 
 import pickle
 import threading
+from contextlib import ExitStack
 
 import dask
 import h5py
@@ -51,7 +52,8 @@ def test_results_of_a_stream_are_those_of_its_file(played, series, tmp_path, pro
 
     each = sending(half_at_first) if is_merlin else pushing([one] for one in half_at_first())
     path = tmp_path / ("scan.mib" if is_merlin else "scan.h5")
-    with each as port:
+    with each as port, ExitStack() as at_end:
+        at_end.callback(goes_on.set)
         url = f"{protocol}://127.0.0.1:{port}"
         with dask_tiled.record(url, path, nav_shape=(6, 8)) as recording:
             counts = []

@@ -12,6 +12,8 @@ from formats_table import TABLE
 from own_format import BYTES, own_format
 
 import dask_tiled
+from dask_tiled.apart import calls
+from dask_tiled.apart.child import BY_THE_CLOCK
 from dask_tiled.cataloguing.discovering import Discovery
 from dask_tiled.cataloguing.headers import read_header
 from dask_tiled.errors import warn
@@ -185,7 +187,7 @@ def test_a_damaged_file_and_its_header_are_one_dataset(tmp_path, nbytes):
 
 
 @pytest.mark.slow
-def test_files_that_end_or_delay_their_reader(tmp_path):
+def test_files_that_end_or_delay_their_reader(tmp_path, monkeypatch):
     """They are listed with a problem, and all other files are read."""
     for k in range(3):
         write_data(tmp_path / f"good{k}.h5")
@@ -202,6 +204,7 @@ def test_files_that_end_or_delay_their_reader(tmp_path):
         content = bytearray(path.read_bytes())
     content[content.find(b"OHDR") + 8] ^= 0xFF
     path.write_bytes(content)
+    monkeypatch.setattr(calls, "BY_THE_CLOCK", BY_THE_CLOCK)
     told = {os.path.basename(one.path): one.problem for one in Discovery(tmp_path, seconds=1)}
     assert "the HDF5 library crashes or hangs" in told.pop("deadly.h5")
     told_of_clock = "exceeded: 10 s by the clock. If the file is only slow, pass larger seconds="

@@ -176,6 +176,7 @@ OF_OTHERS = {
     "dask_tiled.kernels.decoding": {"_cache"},
     "dask_tiled.kernels.words": {"_getvalue"},  # of numba, which documents it
     "dask_tiled.remote.stores": {"_strip_protocol"},
+    "dask_tiled.system.forks": {"_current_frames"},  # of sys, which documents it
 }
 # Modules that import names from all packages.
 GATHERING = {"dask_tiled", "dask_tiled.__main__", "dask_tiled.public"}
