@@ -54,12 +54,6 @@ def pytest_addoption(parser):
     parser.addoption("--seed", type=int, help="seed of --fast and --shuffle; default: the commit")
 
 
-@pytest.hookimpl(wrapper=True, optionalhook=True)
-def pytest_xdist_auto_num_workers():
-    """Return one more than the processors: tests also wait, for processes and for timers."""
-    return (yield) + 1
-
-
 def pytest_configure(config):
     if os.name == "nt":
         from windows import unsupported
