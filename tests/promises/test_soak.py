@@ -25,7 +25,7 @@ def soak(*arguments):
 
 def test_a_short_run_passes():
     """The first operations, one of each format, have no faults: most of them are left out."""
-    output, verdict = soak("--first", 100, "--operations", 60, "--warm-up", 24)
+    output, verdict = soak("--first", 100, "--operations", 100, "--warm-up", 40)
     assert verdict == "PASS", output
 
 
