@@ -110,6 +110,14 @@ def test_files_of_two_pictures_of_one_size(tmp_path, suffix):
     assert open_dataset(path, dataset=1, doubts="raise").shape[-2] == 8
 
 
+def test_much_smaller_second_series_of_tiff_leave_no_doubt(tmp_path):
+    first, second = counting_frames((3, 8, 8), "u2"), counting_frames((2, 5), "u2")
+    with tifffile.TiffWriter(tmp_path / "a.tif") as file:
+        for page in (*first, second):
+            file.write(page, metadata=None, contiguous=False)
+    assert describe(tmp_path / "a.tif").doubts == ()
+
+
 IN_A_ROW = "frames are shown in a row"
 DE = {"Scan - Enable": "Enable", "Scan - Size X": 3, "Scan - Size Y": 2}
 CUSTOM = DE | {"Scan - Type": "Custom"}
