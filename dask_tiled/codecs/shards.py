@@ -26,12 +26,16 @@ def named(codecs: Sequence[Any]) -> list[dict[str, Any]]:
     return [{"name": one} if isinstance(one, str) else dict(one) for one in codecs]
 
 
+def _index_codecs(shards: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return named(shards.get("index_codecs", SEALED))
+
+
 def index_size(shards: Mapping[str, Any], count: int) -> int:
     """Return the size in bytes of the index of a shard with ``count`` chunks.
 
     Raise a ValueError if the index is compressed.
     """
-    codecs = named(shards.get("index_codecs", SEALED))
+    codecs = _index_codecs(shards)
     names = tuple(codec["name"] for codec in codecs)
     if names not in (PLAIN, SEALED):
         raise ValueError(f"a shard index compressed by {codecs}")
@@ -96,8 +100,7 @@ def parse_index(data: Any, size: int, shards: Mapping[str, Any]) -> Index:
     if len(data) != size:
         raise ValueError(f"{len(data)} bytes instead of an index of {size}")
     sealed = without_crc32c(data) if size % 16 else data
-    first = named(shards.get("index_codecs", SEALED))[0]
-    numbers = ">u8" if first.get("configuration") == BIG else "<u8"
+    numbers = ">u8" if _index_codecs(shards)[0].get("configuration") == BIG else "<u8"
     found = np.frombuffer(sealed, numbers).reshape(-1, 2)
     absent = (found == np.uint64(ABSENT)).all(axis=1)
     if (found[~absent] >> np.uint64(62)).any():
