@@ -38,8 +38,8 @@ class Following(Growth):
     """
 
     def __init__(self, opening: Opening, part: Description) -> None:
-        self._opening, self.description = opening, part
-        self._sizes = self._present()  # before the description, during which files may grow
+        self._opening = opening
+        self._sizes = _present(part)  # before the description, during which files may grow
         self.description = opening.described(part)
         super().__init__(self.description.layout)
         self.problem, self.ended, self.revisions = "", False, 0
@@ -117,7 +117,7 @@ class Following(Growth):
     def _look(self, *, at_once: bool) -> bool:
         now, writer = time.monotonic(), self._opening.writer
         ends = not self.ended and writer is not None and not writer.is_running
-        sizes, since = self._present(), now - self._described
+        sizes, since = _present(self.description), now - self._described
         is_same = self.ended or (sizes == self._sizes and since < DESCRIBE)
         is_soon = since < SHARE * self._took and not at_once
         if not ends and (is_same or is_soon):
@@ -152,16 +152,17 @@ class Following(Growth):
         self.ended = ends
         return self.layout.n_frames > count
 
-    def _present(self) -> tuple[object, ...]:
-        """Return what changes with the files: their sizes, and the times of their folders."""
-        paths = [file.path for file in self.description.files]
-        found = list[object]()
-        for path in dict.fromkeys([*paths, *map(os.path.dirname, paths)]):
-            with suppress(OSError):  # reported when the files are described again
-                told = os.stat(path)
-                found.append((told.st_size, told.st_mtime_ns))
-        return tuple(found)
-
 
 def _bytes(desc: Description) -> int:
     return sum(file.size for file in desc.files)
+
+
+def _present(desc: Description) -> tuple[object, ...]:
+    """Return what changes with the files: their sizes, and the times of their folders."""
+    paths = [file.path for file in desc.files]
+    found = list[object]()
+    for path in dict.fromkeys([*paths, *map(os.path.dirname, paths)]):
+        with suppress(OSError):  # reported when the files are described again
+            told = os.stat(path)
+            found.append((told.st_size, told.st_mtime_ns))
+    return tuple(found)

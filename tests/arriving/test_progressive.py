@@ -130,8 +130,9 @@ def test_frames_that_never_come_are_missing_ones(floats):
     assert (last.values == dask_tiled.open_dataset(path, **options).sum((2, 3)).compute()).all()
 
 
-def test_files_are_described_before_they_count_as_complete(floats, monkeypatch):
-    """Descriptions that take long are rare: the last one may lack what has come since."""
+@pytest.fixture
+def rarely_described(floats, monkeypatch):
+    """Return an array whose descriptions count as slow, and its states after the next one."""
     path, options, acquisition = floats
     monkeypatch.setattr(following, "SHARE", 1e9)
     arr = dask_tiled.open_dataset(path, **options, follow=True)
@@ -139,21 +140,21 @@ def test_files_are_described_before_they_count_as_complete(floats, monkeypatch):
     next(states)
     acquisition.write_to(acquisition.size // 2)
     assert next(states).missing < 125
+    return arr, states
+
+
+def test_files_are_described_before_they_count_as_complete(floats, rarely_described):
+    """Descriptions that take long are rare: the last one may lack what has come since."""
+    (*_, acquisition), (arr, states) = floats, rarely_described
     acquisition.write_to(acquisition.size)
     *_, last = states
     assert (last.exact, last.missing) == (True, 0)
     np.testing.assert_array_equal(last.values, arr.refresh().sum((2, 3)))
 
 
-def test_parts_of_frames_are_growth(floats, monkeypatch):
+def test_parts_of_frames_are_growth(floats, rarely_described, monkeypatch):
     """The last description finds a part of a frame: the rest of it may still come."""
-    path, options, acquisition = floats
-    monkeypatch.setattr(following, "SHARE", 1e9)
-    arr = dask_tiled.open_dataset(path, **options, follow=True)
-    states = dask_tiled.progressive(arr.sum((2, 3)), every=0, rest=0.2)
-    next(states)
-    acquisition.write_to(acquisition.size // 2)
-    next(states)
+    (*_, acquisition), (_, states) = floats, rarely_described
     acquisition.write_to(acquisition.size // 2 + 2)
     look = following.Following.look
 
